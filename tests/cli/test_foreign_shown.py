@@ -46,7 +46,7 @@ def snapshot(charged):
 @pytest.mark.parametrize("charged", [True, False])
 def test_share_quota_and_explain_tell_who_is_charged(charged):
     shown = snapshot(charged)
-    (row,) = (each for each in shares(shown) if each.name == "q")
+    (row,) = (each for each in shares(shown.state).queues if each.name == "q")
     (gpus,) = (each for each in row.resources if each.resource == GPU)
     assert (gpus.allocated, gpus.foreign, row.running) == ((3, 3, 1) if charged else (0, 0, 0))
     assert shown.state.belonging.outside()[GPU] == (1000 if charged else 4000)

@@ -6,6 +6,9 @@ import urllib.request
 
 import pytest
 
+from fairlead.cli import nodes, queue, share
+from fairlead.cli.leader import Leader
+from fairlead.cli.snapshot import read, run
 from testbed import objects
 from testbed.objects import node, pod, pod_group
 from tests.e2e import aggregated
@@ -105,8 +108,78 @@ def test_kubectl_lists_the_jobs_of_a_namespace_and_names_no_others(served):
     assert "other-first" not in json.dumps(raw)
 
 
+def test_the_commands_ask_the_leader_and_not_for_lists_of_pods(served):
+    cluster = served
+    bound = aggregated.binding("ClusterRoleBinding", "bea-sees-the-cluster", "fairlead-visibility", "bea")
+    cluster.plane.ensure(bound)
+
+    def as_bea(*arguments):
+        done = aggregated.fairlead_as(cluster, "bea", *arguments, "-o", "json")
+        assert done.returncode == 0, done.stderr  # bea may list neither pods nor nodes
+        return json.loads(done.stdout)
+
+    jobs = {each["name"]: each for each in as_bea("queue")["jobs"]}
+    assert sorted(jobs) == ["big", "other-first", "runs"]
+    assert (jobs["big"]["kind"], jobs["big"]["state"], jobs["big"]["gpus"]) == ("PodGroup", "Pending", 4.0)
+    assert jobs["big"]["reason"]["code"] == "Resources"
+    assert (jobs["runs"]["nodes"], jobs["runs"]["queue"]) == (["n"], "default")
+    assert [each["name"] for each in as_bea("queue", "-n", "other")["jobs"]] == ["other-first"]
+    [node_line] = as_bea("nodes")["nodes"]
+    assert (node_line["state"], node_line["gpu_free_milli"]) == ("mixed", [0, 0, 0, 1000])
+    shares = as_bea("share")
+    [default] = [each for each in shares["queues"] if each["name"] == "default"]
+    assert (default["running"], default["pending"], shares["resource"]) == (1, 3, "nvidia.com/gpu")
+    top = as_bea("top", "--once")
+    assert (top["gpus"], top["gpus_used"], top["gpus_wanted"], top["pending"]) == (4, 3.0, 6.0, 2)
+
+
+def test_what_the_leader_lists_is_what_the_lists_show(served):
+    cluster = served
+
+    async def both(client):
+        leader = Leader(client)
+        rows = await leader.jobs()
+        again = await leader.jobs()
+        return (rows, again, await leader.nodes(), await leader.queues()), await read(client)
+
+    (rows, again, node_lines, shares), snapshot = run(str(cluster.plane.kubeconfig), both)
+    listed = {(each.namespace, each.name): each for each in queue.jobs(snapshot)}
+    answered = {(each.namespace, each.name): each for each in queue.of_rows(rows, snapshot.now)}
+    assert answered.keys() == listed.keys()
+    for key, job in listed.items():
+        same = ("kind", "queue", "pods", "gpus", "priority", "submitted_at", "nodes", "user")
+        assert [getattr(answered[key], each) for each in same] == [getattr(job, each) for each in same]
+        assert (answered[key].reason is None) == (job.reason is None)
+    assert again == rows
+    assert [each.name for each in node_lines] == [each.name for each in nodes.lines(snapshot)]
+    assert {each.name: each.running for each in shares.queues} == {
+        each.name: each.running for each in share.shares(snapshot.state).queues
+    }
+
+
+def test_a_second_question_gets_what_changed(served):
+    def asked(since=""):
+        path = f"{BASE}/namespaces/default/jobs?since={since}"
+        return json.loads(kubectl_as_ann(served, "get", "--raw", path).stdout)
+
+    first = asked()
+    assert sorted(each["metadata"]["name"] for each in first["items"]) == ["big", "runs"]
+    served.delete("/api/v1/namespaces/default/pods/runs")
+
+    def then():
+        found = asked(first["metadata"]["resourceVersion"])
+        return found if found["gone"] else None
+
+    found = served.until(then)
+    assert found["since"] == first["metadata"]["resourceVersion"]
+    assert found["gone"] == [["default", "runs", "Pod"]]
+    assert {each["metadata"]["name"] for each in found["items"]} <= {"big"}
+    assert asked("unknown")["since"] == ""
+
+
 def test_it_answers_only_who_may_ask(served, port):
-    for path in ("namespaces/other/pendingjobs", "namespaces/other/pods/other-first/explanation"):
+    forbidden = ("namespaces/other/pendingjobs", "namespaces/other/pods/other-first/explanation", "namespaces/other/jobs")
+    for path in (*forbidden, "jobs", "nodes", "queues"):
         refused = kubectl_as_ann(served, "get", "--raw", f"{BASE}/{path}")
         assert "forbidden" in refused.stderr.lower()
     unknown = kubectl_as_ann(served, "get", "--raw", f"{BASE}/namespaces/default/pods/nobody/explanation")

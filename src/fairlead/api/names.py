@@ -11,6 +11,9 @@ from typing import Final
 GROUP: Final = "fairlead.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
+VISIBILITY_GROUP: Final = f"visibility.{GROUP}"
+VISIBILITY: Final = f"/apis/{VISIBILITY_GROUP}/{VERSION}"
+"""The aggregated API by which the leader answers questions."""
 
 SCHEDULER_NAME: Final = "fairlead"
 KUBERNETES_SCHEDULER_NAME: Final = "fairlead-kubernetes"

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 import msgspec
 
 from fairlead.api import names
+from fairlead.cli.leader import NOT_SERVED, snake
 from fairlead.cluster import convert, views
 from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.core.model.units import WHOLE
 from fairlead.core.state.suspended import made_before, made_for
 from fairlead.scheduler.explanations import Explanation, bare
-from fairlead.scheduler.visibility import BASE
-
-_NOT_SERVED = (403, 404, 405, 500, 502, 503, 504)
 
 
-async def by_leader(client: Client, kind: str, namespace: str, name: str) -> Explanation:
-    """The leader's explanation of a job of one namespace. kind: `pod`, `podgroup`, `job` or `aijob`.
+async def by_leader(client: Client, kind: str, namespace: str, name: str) -> Explanation | None:
+    """The leader's explanation of a job of one namespace; None where it does not answer, or knows no such job.
 
-    Raises `ApiError`, `Unreachable`.
+    kind: `pod`, `podgroup`, `job` or `aijob`. Raises `ApiError`, `Unreachable`.
     """
     try:
-        body = msgspec.json.decode(await client.get(f"{BASE}/namespaces/{namespace}/{kind}s/{name}/explanation"))
+        body = msgspec.json.decode(await client.get(f"{names.VISIBILITY}/namespaces/{namespace}/{kind}s/{name}/explanation"))
         return msgspec.convert(snake(body["status"]), Explanation)
     except ApiError as error:
-        if error.code not in _NOT_SERVED:
+        if error.code not in NOT_SERVED:
             raise
     except (KeyError, TypeError, msgspec.MsgspecError):
         pass  # another version's answer
+    return None
+
+
+async def by_leader_or_status(client: Client, kind: str, namespace: str, name: str) -> Explanation:
+    """The leader's explanation, else what its objects have in their statuses. Raises `ApiError`, `Unreachable`."""
+    found = await by_leader(client, kind, namespace, name)
+    if found is not None:
+        return found
     if kind == "job":
         return await _by_made(client, namespace, f"batch/v1/Job/{name}")
     return await (_by_pod if kind == "pod" else _by_group)(client, namespace, name)
@@ -97,15 +100,3 @@ class _Group(msgspec.Struct):
     metadata: views.Metadata = msgspec.field(default_factory=views.Metadata)
     spec: views.PodGroupSpec = msgspec.field(default_factory=views.PodGroupSpec)
     status: _GroupStatus = msgspec.field(default_factory=_GroupStatus)
-
-
-def snake(status: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an answer, and of the lists in it, in snake_case; keys of maps as they are."""
-    return {
-        re.sub("([A-Z])", lambda found: f"_{found[1].lower()}", key): [
-            snake(each) if isinstance(each, dict) else each for each in value
-        ]
-        if isinstance(value, list)
-        else value
-        for key, value in status.items()
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -12,10 +13,11 @@ import typer
 from fairlead.api import names
 from fairlead.api.reasons import ReasonCode
 from fairlead.cli import aijobs
-from fairlead.cli.asking import by_leader
-from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
-from fairlead.cli.snapshot import KubeconfigOption, Snapshot, read, run, span
+from fairlead.cli.asking import by_leader, by_leader_or_status
+from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail, progress
+from fairlead.cli.snapshot import KubeconfigOption, Snapshot, list_all, read, run, span
 from fairlead.cluster import views
+from fairlead.cluster.kinds import NODE
 from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.core.forecast import forecast
 from fairlead.core.pods.tasks import Gang, Task, TaskState
@@ -82,13 +84,17 @@ async def _explanation(client: Client, kind: str, namespace: str, name: str) -> 
             fail(str(error), Exit.NOT_FOUND)
         if job is not None and aijobs.over(job):
             return aijobs.by_status(job, client.server_time or time.time())
+    answered = await by_leader(client, kind, namespace, name)
+    if answered is not None:
+        return await _completed(client, answered, f"{kind}/{name}")
     try:
-        snapshot = await read(client)
+        with progress("listing the cluster") as report:
+            snapshot = await read(client, report)
     except ApiError as error:
         if error.code != _FORBIDDEN:
             raise
         try:
-            found = await by_leader(client, kind, namespace, name)
+            found = await by_leader_or_status(client, kind, namespace, name)
         except ApiError as refused:
             if job is None or refused.code not in (_FORBIDDEN, _NOT_FOUND):
                 raise
@@ -100,6 +106,15 @@ async def _explanation(client: Client, kind: str, namespace: str, name: str) -> 
     if job is not None and not tasks:
         return aijobs.by_status(job, snapshot.now)
     return full_explanation(snapshot, f"{kind}/{name}", tasks, gang)
+
+
+async def _completed(client: Client, answered: Explanation, name: str) -> Explanation:
+    """The leader's explanation with what it does not know: until when nodes are quarantined, and why."""
+    quarantined: list[str] = []
+    if answered.numbers.get("quarantined"):
+        with suppress(ApiError):  # a user who may not list nodes still gets the rest
+            quarantined = _quarantined(await list_all(client, NODE.path, views.Node, selector=names.QUARANTINED_LABEL))
+    return msgspec.structs.replace(answered, object=name, quarantined=quarantined)
 
 
 def _namespace(kubeconfig: str) -> str:
@@ -197,15 +212,15 @@ def full_explanation(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gan
         advice=advice_of(reason) if reason is not None else None,
         would_start_on=sorted({starts[task.pod.uid] for task in waiting if task.pod.uid in starts}),
         would_evict=sorted({each for task in waiting for each in evicted.get(task.pod.uid, ())}),
-        quarantined=_quarantined(snapshot) if reason is not None and reason.numbers.get("quarantined") else [],
+        quarantined=_quarantined(snapshot.nodes) if reason is not None and reason.numbers.get("quarantined") else [],
         behind=next((behind(snapshot.state, task.unit) for task in waiting if task.unit is not None), None),
     )
 
 
-def _quarantined(snapshot: Snapshot) -> list[str]:
+def _quarantined(nodes: list[views.Node]) -> list[str]:
     """Each quarantined node, until when, and what speaks against it."""
     found = []
-    for node in sorted(snapshot.nodes, key=lambda each: each.metadata.name):
+    for node in sorted(nodes, key=lambda each: each.metadata.name):
         if names.QUARANTINED_LABEL in (node.metadata.labels or {}):
             annotations = node.metadata.annotations or {}
             until = annotations.get(names.QUARANTINED_UNTIL_ANNOTATION, "the label is removed")

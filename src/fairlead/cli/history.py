@@ -13,7 +13,7 @@ import typer
 
 from fairlead.api import spans
 from fairlead.api.quantity import QuantityError
-from fairlead.cli.asking import snake
+from fairlead.cli.leader import snake
 from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
 from fairlead.cli.snapshot import KubeconfigOption, NamespaceOption, span
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -11,6 +10,7 @@ import typer
 
 from fairlead.api import names
 from fairlead.api.reasons import ReasonCode
+from fairlead.cli.leader import Leader
 from fairlead.cli.output import Column, Output, OutputOption, listing
 from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, NamespaceOption, Snapshot, WatchOption, show, span
 from fairlead.cluster import convert, views
@@ -20,26 +20,11 @@ from fairlead.cluster.times import seconds
 from fairlead.core.model.groups import Target
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.units import WHOLE
+from fairlead.scheduler.overview import jobs as overview
+from fairlead.scheduler.overview.jobs import State, Why
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-
-class State(StrEnum):
-    """Where a job stands."""
-
-    PENDING = "Pending"
-    STARTING = "Starting"
-    RUNNING = "Running"
-    ENDING = "Ending"
-    SUSPENDED = "Suspended"
-
-
-class Why(msgspec.Struct, frozen=True):
-    """Why a job waits."""
-
-    code: str
-    message: str
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -87,18 +72,33 @@ def queue(
 ) -> None:
     """Running and pending jobs, gangs and single pods: where they run, or why they wait."""
 
-    def view_of(snapshot: Snapshot) -> tuple[Jobs, Table]:
+    def chosen(known: list[Job], now: float) -> tuple[Jobs, Table]:
         found = [
-            job
-            for job in jobs(snapshot)
-            if namespace in ("", job.namespace) and name in ("", job.queue) and state in (None, job.state)
+            job for job in known if namespace in ("", job.namespace) and name in ("", job.queue) and state in (None, job.state)
         ]
         if start:
             waiting = [job for job in found if job.state in (State.PENDING, State.SUSPENDED)]
             found = sorted(waiting, key=lambda job: (job.expected_start is None, job.expected_start or 0.0))
-        return Jobs(found), _table(found, snapshot.now if start else None)
+        return Jobs(found), _table(found, now if start else None)
 
-    show(kubeconfig, output, view_of, watch=watch, interval=interval)
+    async def by_leader(leader: Leader, now: float) -> tuple[Jobs, Table] | None:
+        rows = await leader.jobs(namespace, name)
+        return chosen(of_rows(rows, now), now) if rows is not None else None
+
+    def view_of(snapshot: Snapshot) -> tuple[Jobs, Table]:
+        return chosen(jobs(snapshot), snapshot.now)
+
+    show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
+
+
+def of_rows(rows: list[overview.Job], now: float) -> list[Job]:
+    """Jobs as the leader lists them. now: seconds since the epoch."""
+    found = []
+    for row in rows:
+        fields = {name: getattr(row, name) for name in overview.Job.__struct_fields__}
+        since = row.started_at if row.started_at is not None else row.submitted_at
+        found.append(Job(**fields, seconds=max(0.0, now - since)))
+    return _sorted(found)
 
 
 def jobs(snapshot: Snapshot) -> list[Job]:
@@ -117,6 +117,10 @@ def jobs(snapshot: Snapshot) -> list[Job]:
         and ("PodGroup", group.metadata.namespace, group.metadata.name) not in members
         and not any(pod.owner in target.owners for pods in members.values() for _, pod in pods)
     ]
+    return _sorted(found)
+
+
+def _sorted(found: list[Job]) -> list[Job]:
     order = {State.RUNNING: 0, State.STARTING: 1, State.ENDING: 2, State.SUSPENDED: 3, State.PENDING: 3}
     return sorted(
         found, key=lambda job: (order[job.state], -job.priority, job.started_at or job.submitted_at, job.namespace, job.name)

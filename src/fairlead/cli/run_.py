@@ -187,14 +187,14 @@ class _Run:
 
     async def _why(self, job: dict[str, Any], pods: list[dict[str, Any]]) -> str:
         """What it waits for, in a line."""
-        from fairlead.cli.asking import by_leader
+        from fairlead.cli.asking import by_leader_or_status
         from fairlead.cluster.kubernetes.client import ApiError
 
         refused = [each for each in (job.get("status") or {}).get("conditions") or () if each["type"] == "Accepted"]
         if refused and refused[0]["status"] == "False":
             return f"{self.name} waits: {refused[0].get('message', '')}"
         try:
-            explanation = await by_leader(self.client, "podgroup", self.namespace, self.name)
+            explanation = await by_leader_or_status(self.client, "podgroup", self.namespace, self.name)
         except ApiError:
             return f"{self.name} waits"
         conditions = [each for pod in pods for each in (pod.get("status") or {}).get("conditions") or ()]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -15,7 +15,8 @@ import typer
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason
-from fairlead.cli.output import Exit, Output, fail
+from fairlead.cli.leader import Leader
+from fairlead.cli.output import Exit, Output, fail, progress
 from fairlead.cluster import views
 from fairlead.cluster.kinds import (
     BUDGET,
@@ -44,6 +45,8 @@ from fairlead.scheduler.explanations import reason_of
 from fairlead.scheduler.outputs import Output as Decision
 
 View = TypeVar("View", bound=msgspec.Struct)
+ByLeader = Callable[[Leader, float], Awaitable[tuple[Any, Any] | None]]
+"""Makes a view from the leader's answers; takes the time by the server's clock, too."""
 
 KubeconfigOption = Annotated[str, typer.Option(help="Kubeconfig file; default: $KUBECONFIG, the pod's account, ~/.kube/config.")]
 NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="Only this namespace. Default: all.")]
@@ -172,13 +175,13 @@ class Snapshot:
         }
 
 
-async def read(client: Client) -> Snapshot:
-    """List everything. Raises `ApiError` and `Unreachable`."""
+async def read(client: Client, report: Callable[[int, int], None] | None = None) -> Snapshot:
+    """List everything. report: takes how many pods are listed, of all. Raises `ApiError` and `Unreachable`."""
     missing: list[str] = []
 
     async def listed(kind: Kind[View]) -> list[View]:
         try:
-            return await list_all(client, kind.path, kind.view)
+            return await list_all(client, kind.path, kind.view, report if kind is POD else None)
         except ApiError as error:
             if (kind.is_ours or kind is BUDGET) and error.code == 404:
                 missing.append(kind.plural)
@@ -203,18 +206,27 @@ async def read(client: Client) -> Snapshot:
     return snapshot
 
 
-async def list_all(client: Client, path: str, view: type[View]) -> list[View]:
-    """A whole list, page by page; what cannot be decoded is left out."""
+async def list_all(
+    client: Client, path: str, view: type[View], report: Callable[[int, int], None] | None = None, selector: str = ""
+) -> list[View]:
+    """A whole list, page by page; what cannot be decoded is left out.
+
+    report: takes how many are read, of all; selector: of labels.
+    """
     found: list[View] = []
     token = ""
     while True:
         query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
+        if selector:
+            query["labelSelector"] = selector
         page = msgspec.json.decode(await client.get(path, **query), type=views.RawList)
         for raw in page.items:
             try:
                 found.append(msgspec.json.decode(raw, type=view))
             except msgspec.DecodeError:
                 continue
+        if report is not None:
+            report(len(found), len(found) + (page.metadata.remaining or 0))
         token = page.metadata.continue_
         if not token:
             return found
@@ -252,30 +264,48 @@ def show(
     *,
     watch: bool = False,
     interval: float = 2.0,
+    by_leader: ByLeader | None = None,
 ) -> None:
-    """Print a view of a snapshot, (data for JSON and YAML, something rich to draw): once, or until Ctrl-C."""
+    """Print a view of the cluster, (data for JSON and YAML, something rich to draw): once, or until Ctrl-C.
+
+    view_of: makes it from a snapshot; by_leader: from the leader's answers, None where it gives none. With `watch` the leader
+    sends what changed.
+    """
     from fairlead.cli.output import console as make_console
     from fairlead.cli.output import emit
 
     console = make_console()
+
+    async def view(client: Client, leader: Leader) -> tuple[Any, Any, Snapshot | None]:
+        answered = await by_leader(leader, client.server_time or time.time()) if by_leader is not None else None
+        if answered is not None:
+            return *answered, None
+        with progress("listing the cluster") as report:
+            snapshot = await read(client, report)
+        return *view_of(snapshot), snapshot
+
+    async def once(client: Client) -> tuple[Any, Any, Snapshot | None]:
+        return await view(client, Leader(client))
+
     if not watch:
-        snapshot = run(kubeconfig, read)
-        data, drawing = view_of(snapshot)
+        data, drawing, snapshot = run(kubeconfig, once)
         emit(data, output, lambda: console.print(drawing))
-        _warn(snapshot)
+        if snapshot is not None:
+            _warn(snapshot)
         return
 
     async def refresh(client: Client) -> None:
         from rich.live import Live
 
+        leader = Leader(client)
         if output is not Output.TABLE:
             while True:  # one document a line
-                data, _ = view_of(await read(client))
+                data = (await view(client, leader))[0]
                 typer.echo(msgspec.json.encode(data).decode())
                 await asyncio.sleep(interval)
         with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
             while True:
-                live.update(view_of(await read(client))[1], refresh=True)
+                live.update((await view(client, leader))[1], refresh=True)
                 await asyncio.sleep(interval)
 
     try:

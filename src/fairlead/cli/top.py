@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from fairlead.cli.leader import Leader
 from fairlead.cli.nodes import lines
 from fairlead.cli.output import Column, Output, OutputOption, fail, listing
-from fairlead.cli.queue import STYLES, Job, State, jobs, members_of, nodes_shown
+from fairlead.cli.queue import STYLES, Job, jobs, members_of, nodes_shown, of_rows
 from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, NamespaceOption, Snapshot, show, span
+from fairlead.scheduler.overview.jobs import State
+from fairlead.scheduler.overview.nodes import NodeLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,17 +81,27 @@ def top(
 ) -> None:
     """Jobs that hold GPUs, their GPU utilization, and free capacity. Refreshes until Ctrl-C."""
 
-    def view_of(snapshot: Snapshot) -> tuple[Top, Group]:
-        found = summary(snapshot, _measured(prometheus) if prometheus else {}, namespace, sort)
-        shown = msgspec.structs.replace(found, jobs=found.jobs[:limit])
-        return shown, _drawn(shown)
+    def shown(found: Top) -> tuple[Top, Group]:
+        first = msgspec.structs.replace(found, jobs=found.jobs[:limit])
+        return first, _drawn(first)
 
-    show(kubeconfig, output, view_of, watch=not once and output is Output.TABLE, interval=interval)
+    def view_of(snapshot: Snapshot) -> tuple[Top, Group]:
+        return shown(summary(snapshot, _measured(prometheus) if prometheus else {}, namespace, sort))
+
+    async def by_leader(leader: Leader, now: float) -> tuple[Top, Group] | None:
+        if prometheus:
+            return None  # utilization is measured by pod, and the leader lists jobs
+        nodes, rows = await leader.nodes(), await leader.jobs()
+        if nodes is None or rows is None:
+            return None
+        return shown(_summary(nodes, of_rows(rows, now), lambda _: None, {}, namespace, sort))
+
+    watch = not once and output is Output.TABLE
+    show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
 
 
 def summary(snapshot: Snapshot, measured: Mapping[tuple[str, ...], float], namespace: str = "", sort: Sort = Sort.GPUS) -> Top:
     """What is used and wanted. measured: (namespace, pod) -> percent."""
-    nodes, known = lines(snapshot), jobs(snapshot)
     pods = members_of(snapshot)
 
     def use(job: Job) -> float | None:
@@ -96,6 +109,17 @@ def summary(snapshot: Snapshot, measured: Mapping[tuple[str, ...], float], names
         found = [measured[key] for view, _ in members if (key := (job.namespace, view.metadata.name)) in measured]
         return round(sum(found) / len(found), 1) if found else None
 
+    return _summary(lines(snapshot), jobs(snapshot), use, measured, namespace, sort)
+
+
+def _summary(
+    nodes: list[NodeLine],
+    known: list[Job],
+    use: Callable[[Job], float | None],
+    measured: Mapping[tuple[str, ...], float],
+    namespace: str,
+    sort: Sort,
+) -> Top:
     held = [
         Running(
             job.namespace,

@@ -334,6 +334,7 @@ class Budget(View):
 class ListMetadata(View):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+    remaining: int | None = msgspec.field(default=None, name="remainingItemCount")
 
 
 class RawList(View):

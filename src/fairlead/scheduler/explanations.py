@@ -156,8 +156,7 @@ def explained(
     node = state.queues.queues.get(queue)
     position, queued, ahead = place_of(state, node, unit, now) if node is not None else (None, 0, [])
     suspended = gang is not None and gang.key in state.suspended.targets
-    set_aside = next((why for task in waiting if (why := state.isolation.why(task.pod.uid)) is not None), None)
-    reason = reason_of(state, waiting, gang) or set_aside or state.departures.reason(waiting) or unread_of(tasks)
+    reason = why_it_waits(state, waiting, gang) or unread_of(tasks)
     return Explanation(
         object=name,
         queue=queue,
@@ -192,6 +191,12 @@ def place_of(state: ClusterState, node: QueueNode, unit: Unit | None, now: float
     before = [each for each in units if each is not unit and node.place(each) < mine]
     first = nsmallest(SHOWN, before, key=node.place)
     return len(before) + 1, len(units), ahead_of(state, unit, first, now, SHOWN)
+
+
+def why_it_waits(state: ClusterState, waiting: list[Task], gang: Gang | None) -> Reason | None:
+    """Why those of a job's pods wait that do: as the last pass left it."""
+    set_aside = next((why for task in waiting if (why := state.isolation.why(task.pod.uid)) is not None), None)
+    return reason_of(state, waiting, gang) or set_aside or state.departures.reason(waiting)
 
 
 def reason_of(state: ClusterState, waiting: list[Task], gang: Gang | None) -> Reason | None:

@@ -5,32 +5,42 @@
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/jobs/NAME/explanation
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/aijobs/NAME/explanation
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/pendingjobs
+    /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/jobs       ?queue=NAME&since=VERSION
+    /apis/visibility.fairlead.dev/v1alpha1/jobs                     ?queue=NAME&since=VERSION
+    /apis/visibility.fairlead.dev/v1alpha1/nodes                    ?since=VERSION
+    /apis/visibility.fairlead.dev/v1alpha1/queues
 
 The leader answers from its state as it is, between two passes; nothing is decided and nothing is written for it. RBAC on these
-resources, per namespace, decides who may ask; of other namespaces an answer shows how many are ahead and why, not whose they are.
+resources decides who may ask, per namespace or, for the last three, in the cluster; of other namespaces an explanation shows how
+many are ahead and why, not whose they are. `since` takes the version of an earlier answer: only what changed is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
+from fairlead.api import names
 from fairlead.cluster.kubernetes.aggregated import AggregatedApi, camelled, refusal
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.scheduler import explanations
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.explanations import Explanation, PendingJob
+from fairlead.scheduler.overview.jobs import Job
+from fairlead.scheduler.overview.served import Answer, Overview
 
-GROUP, VERSION = "visibility.fairlead.dev", "v1alpha1"
-BASE = f"/apis/{GROUP}/{VERSION}"
+GROUP, VERSION = names.VISIBILITY_GROUP, names.VERSION
 SERVICE = "fairlead-visibility.kube-system.svc"
 
 _AT_ONCE = 4
 _LIMIT = 10.0
+_BUSY = "the scheduler is busy; retry"
 
 Ask = Callable[[Callable[[CoreLoop], Any]], Any]
 
@@ -42,7 +52,12 @@ class Visibility:
         self._ask = ask
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._overview = Overview(self._asked)
         routes = [
+            ("namespaces/{namespace}/jobs", self._jobs),
+            ("jobs", self._jobs),
+            ("nodes", self._nodes),
+            ("queues", self._queues),
             ("namespaces/{namespace}/{plural:pods|podgroups|jobs|aijobs}/{name}/explanation", self._explanation),
             ("namespaces/{namespace}/pendingjobs", self._pending),
         ]
@@ -54,9 +69,15 @@ class Visibility:
 
     # -- answers -------------------------------------------------------------------------------
 
+    async def _asked(self, question: Callable[[CoreLoop], Any]) -> Any:
+        return await asyncio.wrap_future(self._ask(question))
+
     async def _answer(self, question: Callable[[CoreLoop], Any]) -> Any:
+        return await self._in_time(self._asked(question))
+
+    async def _in_time(self, answer: Awaitable[Any]) -> Any:
         async with self._slots, asyncio.timeout(_LIMIT):
-            return await asyncio.wrap_future(self._ask(question))
+            return await answer
 
     async def _explanation(self, request: web.Request) -> web.Response:
         plural, namespace, name = (request.match_info[each] for each in ("plural", "namespace", "name"))
@@ -64,7 +85,7 @@ class Visibility:
         try:
             found: Explanation | None = await self._answer(lambda core: explanations.live(core, kind, namespace, name, now))
         except TimeoutError:
-            return refusal(503, "ServiceUnavailable", "the scheduler is busy; retry")
+            return refusal(503, "ServiceUnavailable", _BUSY)
         if found is None:
             return refusal(404, "NotFound", f'{plural} "{name}" is not known to the scheduler in namespace {namespace}')
         metadata = {"name": name, "namespace": namespace}
@@ -76,7 +97,7 @@ class Visibility:
         try:
             jobs: list[PendingJob] = await self._answer(lambda core: explanations.pending(core, namespace))
         except TimeoutError:
-            return refusal(503, "ServiceUnavailable", "the scheduler is busy; retry")
+            return refusal(503, "ServiceUnavailable", _BUSY)
         if "as=Table" in request.headers.get("Accept", ""):
             return web.json_response(_table(namespace, jobs))
         items = [
@@ -91,6 +112,63 @@ class Visibility:
         body = {"kind": "PendingJobList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
         return web.json_response(body)
 
+    # -- the cluster at a glance ---------------------------------------------------------------
+
+    async def _jobs(self, request: web.Request) -> web.Response:
+        namespace, queue = request.match_info.get("namespace", ""), request.query.get("queue", "")
+        asked = self._overview.jobs(namespace, queue, request.query.get("since", ""))
+        return await self._listed(request, "Job", asked, lambda row: (row.namespace, row.name))
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        asked = self._overview.nodes(request.query.get("since", ""))
+        return await self._listed(request, "Node", asked, lambda row: ("", row.name))
+
+    async def _queues(self, request: web.Request) -> web.Response:
+        try:
+            found = await self._in_time(self._overview.queues())
+        except TimeoutError:
+            return refusal(503, "ServiceUnavailable", _BUSY)
+        answer = Answer("", found.queues)
+        more = {"outsideQueues": found.outside_queues, "resource": found.resource}
+        return await _packed(request, await asyncio.to_thread(_list, "Queue", answer, lambda row: ("", row.name), more))
+
+    async def _listed(
+        self, request: web.Request, kind: str, asked: Awaitable[Answer], named: Callable[[Any], tuple[str, str]]
+    ) -> web.Response:
+        try:
+            answer = await self._in_time(asked)
+        except TimeoutError:
+            return refusal(503, "ServiceUnavailable", _BUSY)
+        return await _packed(request, await asyncio.to_thread(_list, kind, answer, named))
+
+
+def _list(kind: str, answer: Answer, named: Callable[[Any], tuple[str, str]], more: dict[str, Any] | None = None) -> bytes:
+    """A list of rows as JSON."""
+    items = []
+    for row in answer.rows:
+        namespace, name = named(row)
+        metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
+        items.append({"metadata": metadata, "status": row if isinstance(row, Job) else camelled(row)})
+    body = {
+        "kind": f"{kind}List",
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "metadata": {"resourceVersion": answer.version},
+        "since": answer.since,
+        "gone": answer.gone,
+        "items": items,
+        **(more or {}),
+    }
+    return msgspec.json.encode(body)
+
+
+async def _packed(request: web.Request, body: bytes) -> web.Response:
+    """An answer, compressed where the client takes that."""
+    response = web.Response(body=body, content_type="application/json")
+    if "gzip" in request.headers.get("Accept-Encoding", ""):
+        packed = await asyncio.to_thread(gzip.compress, body, 5)
+        response = web.Response(body=packed, content_type="application/json", headers={"Content-Encoding": "gzip"})
+    return response
+
 
 _EXPLAINED = {"namespaced": True, "kind": "Explanation", "singularName": "", "verbs": ["get"]}
 _RESOURCES = [
@@ -102,6 +180,9 @@ _RESOURCES = [
         "verbs": ["list"],
         "shortNames": ["pj"],
     },
+    {"name": "jobs", "namespaced": True, "kind": "Job", "singularName": "job", "verbs": ["list"]},
+    {"name": "nodes", "namespaced": False, "kind": "Node", "singularName": "node", "verbs": ["list"]},
+    {"name": "queues", "namespaced": False, "kind": "Queue", "singularName": "queue", "verbs": ["list"]},
     {"name": "podgroups/explanation", **_EXPLAINED},
     {"name": "pods/explanation", **_EXPLAINED},
     {"name": "jobs/explanation", **_EXPLAINED},

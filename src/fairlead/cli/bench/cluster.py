@@ -67,6 +67,29 @@ def cluster(
     emit(result, output, table)
 
 
+@app.command("look")
+def overviews(
+    nodes: Annotated[int, typer.Option(min=10, max=100_000, help="Nodes of 8 GPUs.")] = 5000,
+    pods: Annotated[int, typer.Option(min=20, max=1_000_000, help="Pods; one in ten is pending.")] = 50_000,
+    lists: Annotated[bool, typer.Option(help="Measure also without a leader that answers.")] = True,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Duration of `queue`, `nodes`, `share`, `top` and `explain` on a large cluster. Needs a checkout with its testbed."""
+    find_checkout()
+    from testbed import overviews as measured
+
+    try:
+        result = measured.run(nodes, pods, lists=lists, progress=lambda step: typer.echo(step, err=True))
+    except measured.MeasuringError as error:
+        fail(str(error))
+
+    def table() -> None:
+        rows: list[dict[str, object]] = [{"command": name, **msgspec.to_builtins(each)} for name, each in result.commands.items()]
+        print_table(f"{nodes} nodes, {pods} pods", list(rows))
+
+    emit(result, output, table)
+
+
 @app.command()
 def answers(
     scenario: Annotated[AnswersScenario, typer.Option(help="The request to measure.")] = "verdict",

@@ -151,6 +151,10 @@ class Client:
         """GET; the body."""
         return await self._request("GET", path, query=query)
 
+    async def get_packed(self, path: str, **query: str) -> bytes:
+        """GET of something large, compressed on its way; the body as it is without that."""
+        return await self._request("GET", path, query=query, packed=True)
+
     async def post(self, path: str, body: bytes, *, patient: bool = True, dry_run: bool = False) -> bytes:
         """POST, tried once unless the server refused it unread (429); not patient: then neither. dry_run: nothing is made."""
         return await self._request("POST", path, body, query={"dryRun": "All"} if dry_run else None, patient=patient)
@@ -181,6 +185,7 @@ class Client:
         query: dict[str, str] | None = None,
         *,
         patient: bool = True,
+        packed: bool = False,
     ) -> bytes:
         """One request. A 429 means that nothing was done: it is sent again after its Retry-After."""
         if self.read_only and method != "GET":
@@ -196,6 +201,8 @@ class Client:
             headers = await self._headers()
             if body is not None:
                 headers["Content-Type"] = content_type
+            if packed:
+                headers["Accept-Encoding"] = "gzip"
             if method != "GET":
                 self.writes += 1
             try:

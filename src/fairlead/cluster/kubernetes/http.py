@@ -108,7 +108,7 @@ class HttpTransport:
 async def _bounded(reply: aiohttp.ClientResponse) -> bytes:
     if (reply.content_length or 0) > _LARGEST_REPLY:
         raise TooLargeReply(f"a reply of {reply.content_length} bytes is not read")
-    if reply.content_length is not None:
+    if reply.content_length is not None and "Content-Encoding" not in reply.headers:
         return await reply.content.read(-1)
     parts: list[bytes] = []
     size = 0

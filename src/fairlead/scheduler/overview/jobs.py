@@ -1,0 +1,181 @@
+"""Jobs that have not ended, a row each: where they run, or why they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fairlead.api.reasons import Reason
+from fairlead.core.model.units import WHOLE
+from fairlead.core.pods.tasks import Gang, Task, TaskState
+from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.foretold import Expected
+from fairlead.scheduler.explanations import why_it_waits
+
+_POD, _POD_GROUP = "Pod", "PodGroup"
+
+
+class Key(NamedTuple):
+    """A job. kind: `PodGroup`, or `Pod` for a pod of its own; id: of the gang in the core, or the pod's UID."""
+
+    namespace: str
+    name: str
+    kind: str
+    id: str
+
+
+class State(StrEnum):
+    """Where a job stands."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    ENDING = "Ending"
+    SUSPENDED = "Suspended"
+
+
+class Why(msgspec.Struct, frozen=True):
+    """Why a job waits."""
+
+    code: str
+    message: str
+
+
+class Job(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One job: a pod group, or a pod of its own. gpus: what all its pods ask for; times in seconds since the epoch.
+
+    expected_start: of a job that waits, as things stand; null where it is not foreseen. earliest_start, latest_start: it starts
+    between them in eight cases of ten.
+    """
+
+    namespace: str
+    name: str
+    kind: str
+    queue: str
+    state: State
+    pods: int
+    running: int
+    gpus: float
+    priority: int
+    submitted_at: float
+    started_at: float | None = None
+    nodes: list[str] = []
+    reason: Why | None = None
+    user: str = ""
+    expected_start: float | None = None
+    earliest_start: float | None = None
+    latest_start: float | None = None
+
+
+def keys(state: ClusterState, namespace: str = "", queue: str = "") -> list[Key]:
+    """The jobs that have not ended, by namespace and name. namespace, queue: only those of one; empty: of all."""
+    found: set[Key] = set()
+    for task in state.tasks.values():
+        pod = task.pod
+        if not pod.ours or pod.finished or (namespace and pod.namespace != namespace) or (queue and task.queue != queue):
+            continue
+        if task.gang is not None:
+            found.add(_of_gang(task.gang.key))
+        elif not pod.placeholder:
+            found.add(Key(pod.namespace, pod.name, _POD, pod.uid))
+    for group in state.suspended.targets:
+        key = _of_gang(group)
+        if not namespace or key.namespace == namespace:
+            found.add(key)
+    return sorted(found)
+
+
+def _of_gang(gang: str) -> Key:
+    namespace, _, name = gang.partition("/")
+    return Key(namespace, name, _POD_GROUP, gang)
+
+
+class Rows:
+    """Rows of jobs. start: when a job, by its key in the core, is expected to start."""
+
+    def __init__(self, state: ClusterState, start: Callable[[str], Expected | None]) -> None:
+        self._state = state
+        self._start = start
+
+    def of(self, wanted: Iterable[Key]) -> list[Job]:
+        """The rows of jobs; those that ended meanwhile are left out."""
+        return [row for key in wanted if (row := self._row(key)) is not None]
+
+    def _row(self, key: Key) -> Job | None:
+        if key.kind == _POD:
+            task = self._state.tasks.get(key.id)
+            return self._of(key, [task], None) if task is not None else None
+        gang = self._state.gangs.get(key.id)
+        if gang is None:
+            return None
+        tasks = [task for task in gang.tasks.values() if not task.pod.finished and task.state is not TaskState.PLACEHOLDER]
+        return self._of(key, tasks, gang) if tasks else self._without_pods(key, gang)
+
+    def _of(self, key: Key, tasks: list[Task], gang: Gang | None) -> Job:
+        first, group = tasks[0], gang.group if gang is not None else None
+        running = [task for task in tasks if task.pod.started is not None and task.pod.node]
+        where = _where(tasks, running)
+        waits = where in (State.PENDING, State.STARTING, State.SUSPENDED)
+        reason = why_it_waits(self._state, [task for task in tasks if not task.pod.node], gang) if waits else None
+        return Job(
+            namespace=key.namespace,
+            name=key.name,
+            kind=key.kind,
+            queue=(group.queue if group is not None else "") or first.pod.queue,
+            state=where,
+            pods=len(tasks),
+            running=len(running),
+            gpus=sum(task.pod.spec.gpus * task.pod.spec.gpu_milli for task in tasks) / WHOLE,
+            priority=max(task.pod.priority for task in tasks),
+            submitted_at=min(task.pod.created for task in tasks),
+            started_at=min((task.pod.started for task in running if task.pod.started is not None), default=None),
+            nodes=sorted({task.pod.node for task in tasks if task.pod.node}),
+            reason=_why(reason),
+            user=first.pod.user,
+            **(self._expected(first.job) if where in (State.PENDING, State.SUSPENDED) else {}),
+        )
+
+    def _without_pods(self, key: Key, gang: Gang) -> Job | None:
+        """A suspended job whose placeholders are not there yet: what it will have again is in its PodGroup."""
+        target = self._state.suspended.targets.get(key.id)
+        if target is None or not target.members:
+            return None
+        pods = [member.pod for member in target.members]
+        return Job(
+            namespace=key.namespace,
+            name=key.name,
+            kind=key.kind,
+            queue=(gang.group.queue if gang.group is not None else "") or pods[0].queue,
+            state=State.SUSPENDED,
+            pods=sum(member.count for member in target.members),
+            running=0,
+            gpus=sum(member.count * member.pod.spec.gpus * member.pod.spec.gpu_milli for member in target.members) / WHOLE,
+            priority=max(pod.priority for pod in pods),
+            submitted_at=min(pod.created for pod in pods),
+            reason=_why(gang.reason),
+            user=pods[0].user,
+            **self._expected(key.id),
+        )
+
+    def _expected(self, job: str) -> dict[str, Any]:
+        start = self._start(job)
+        if start is None:
+            return {}
+        return {"expected_start": start.start, "earliest_start": start.earliest, "latest_start": start.latest}
+
+
+def _why(reason: Reason | None) -> Why | None:
+    return Why(str(reason.code), reason.message) if reason is not None else None
+
+
+def _where(tasks: list[Task], running: list[Task]) -> State:
+    if tasks[0].pod.placeholder:
+        return State.SUSPENDED
+    if any(task.pod.terminating for task in tasks):
+        return State.ENDING
+    if running and len(running) == len(tasks):
+        return State.RUNNING
+    return State.STARTING if any(task.pod.node for task in tasks) else State.PENDING

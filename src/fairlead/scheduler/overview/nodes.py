@@ -1,0 +1,81 @@
+"""Nodes, a row each, with what is left of every GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from fairlead.api.names import POOL_LABELS
+from fairlead.core.model.units import WHOLE
+from fairlead.core.state.cluster import ClusterState
+
+_DOWN = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+"""Taints of nodes whose kubelet does not answer, or has reported that it is not ready."""
+
+
+class NodeLine(msgspec.Struct, frozen=True):
+    """One node. state: as sinfo's words: idle, mixed, allocated, drained, down; closed where something on it cannot be counted.
+
+    gpu_free_milli: thousandths left of each GPU, as counted (the kubelet picks the real devices).
+    closed_by: what closes it: pods whose size cannot be known, or what of the node itself cannot be read.
+    """
+
+    name: str
+    state: str
+    gpu_model: str
+    gpus: int
+    gpus_used: float
+    gpu_free_milli: list[int]
+    cpu_milli: int
+    cpu_milli_used: int
+    memory_bytes: int
+    memory_bytes_used: int
+    pods: int
+    closed_by: list[str] = []
+
+
+def lines(state: ClusterState, down: Collection[str] = ()) -> list[NodeLine]:
+    """Every node, by name. down: nodes that are known to be, beside those whose taints show it."""
+    return [_line(state, name, row, down=name in down) for name, row in sorted(state.nodes.rows.items())]
+
+
+def _line(state: ClusterState, name: str, row: int, *, down: bool) -> NodeLine:
+    table = state.nodes
+    free = table.devices.states[table.device.item(row)]
+    used = sum(WHOLE - left for left in free) / WHOLE
+
+    def amount(resource: str) -> tuple[int, int]:
+        column = table.resources.get(resource)
+        if column is None:
+            return 0, 0
+        offered = table.alloc[column].item(row)
+        return offered, offered - table.free[column].item(row)
+
+    cpu, memory = amount("cpu"), amount("memory")
+    node = table.objects[row]
+    labels = node.labels if node is not None else {}
+    closed_by = state.bound.unread.closers(table, name)
+    if down or (node is not None and any(taint.key in _DOWN for taint in node.taints)):
+        where = "down"
+    elif node is not None and node.unschedulable:
+        where = "drained"
+    elif closed_by:
+        where = "closed"
+    else:
+        held, offered = (used, float(len(free))) if free else (float(cpu[1]), float(cpu[0]))
+        where = "idle" if not held else "allocated" if held >= offered else "mixed"
+    return NodeLine(
+        name=name,
+        state=where,
+        gpu_model=next((labels[label] for label in POOL_LABELS if label in labels), ""),
+        gpus=len(free),
+        gpus_used=used,
+        gpu_free_milli=list(free),
+        cpu_milli=cpu[0],
+        cpu_milli_used=cpu[1],
+        memory_bytes=memory[0],
+        memory_bytes_used=memory[1],
+        pods=len(table.pods[row]),
+        closed_by=closed_by,
+    )

@@ -1,0 +1,98 @@
+"""Queues, a row each: quota, limit, fair share, what they hold, how much runs and waits."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.api.names import GPU_RESOURCES
+from fairlead.core.model.charges import units_of
+from fairlead.core.model.queues import QueueResource
+from fairlead.core.pods.tasks import TaskState
+from fairlead.core.queues.tree import QueueNode
+from fairlead.core.state.cluster import ClusterState
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """One resource of a queue, in its own unit: devices, millicores, bytes. None: not given.
+
+    fair_share: its deserved share now, None while all its siblings' demand can be met. weight: as given. foreign: the part of
+    the allocation that pods of other schedulers hold.
+    """
+
+    resource: str
+    allocated: float
+    quota: float | None
+    limit: float | None
+    weight: int | str | None = None
+    fair_share: float | None = None
+    foreign: float = 0.0
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One queue. share: what it holds as a part of its deserved share (1 is all of it); pending: pods that wait."""
+
+    name: str
+    parent: str
+    priority: int
+    share: float
+    running: int
+    pending: int
+    resources: list[Amount]
+
+
+class Shares(msgspec.Struct, frozen=True):
+    """All queues. outside_queues: resource -> what pods hold for which no queue is charged, in its own unit.
+
+    resource: what most queues are about: the GPUs that nodes offer, else CPUs.
+    """
+
+    queues: list[Share]
+    outside_queues: dict[str, float] = {}
+    resource: str = ""
+
+
+def shares(state: ClusterState) -> Shares:
+    """Every queue, by name."""
+    running: dict[str, int] = {}
+    pending: dict[str, int] = {}
+    for task in state.tasks.values():
+        if task.charged:
+            count = running if task.state is TaskState.BOUND else pending
+            count[task.queue] = count.get(task.queue, 0) + 1
+    found = [
+        Share(
+            name,
+            node.policy.parent,
+            node.policy.priority,
+            state.queues.fair.dominant_share(node),
+            running.get(name, 0),
+            pending.get(name, 0),
+            _amounts(node, state.queues.fair.share.get(name, {})),
+        )
+        for name, node in sorted(state.queues.queues.items())
+    ]
+    outside = {key: held / units_of(key) for key, held in sorted(state.belonging.outside().items())}
+    return Shares(found, outside, next((name for name in GPU_RESOURCES if name in state.nodes.resources), "cpu"))
+
+
+def _amounts(node: QueueNode, fair: dict[str, int]) -> list[Amount]:
+    quotas, limits = node.quota, node.limits
+    return [
+        Amount(
+            each,
+            node.used.get(each, 0) / units_of(each),
+            quotas[each] / units_of(each) if each in quotas else None,
+            limits[each] / units_of(each) if each in limits else None,
+            _weight(node.named.get(each)),
+            fair[each] / units_of(each) if each in fair else None,
+            node.foreign.get(each, 0) / units_of(each),
+        )
+        for each in sorted({*quotas, *limits, *fair, *(key for key, value in node.used.items() if value)})
+    ]
+
+
+def _weight(given: QueueResource | None) -> int | str | None:
+    """As it was written."""
+    if given is None or given.weight_percent is None:
+        return given.weight if given is not None else None
+    return f"{given.weight_percent / 1000:g}%"

@@ -1,0 +1,111 @@
+"""The overview as the leader serves it: answers that are made in parts between passes, and only what changed since the last one.
+
+An answer carries a version. A client that names it in its next question gets rows that are new or differ, and the keys of
+those that are gone; a version that is not remembered any more gets everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.overview import jobs, nodes, queues
+
+T = TypeVar("T")
+Ask = Callable[[Callable[[CoreLoop], Any]], Awaitable[Any]]
+
+_PART = 1000  # rows that are made in one go: a few tens of milliseconds of the core's thread
+_REMEMBERED = 8  # versions for which it is known what they held
+
+
+class Answer(msgspec.Struct):
+    """Rows. version: of this answer; since: it holds only what changed since that version, empty: it holds everything.
+
+    gone: keys of rows that are not there any more.
+    """
+
+    version: str
+    rows: list[Any]
+    since: str = ""
+    gone: list[Any] = []
+
+
+class _Version(msgspec.Struct, frozen=True):
+    """What an answer held. mark: how far the core was; rows: key -> digest of the row."""
+
+    about: tuple[str, ...]
+    mark: tuple[int, int]
+    rows: dict[Any, int]
+
+
+class Overview:
+    """Answers questions about the whole cluster. ask: has the core answer between two passes."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._versions: OrderedDict[str, _Version] = OrderedDict()
+        self._boot = secrets.token_hex(4)
+        self._count = itertools.count(1)
+
+    async def jobs(self, namespace: str = "", queue: str = "", since: str = "") -> Answer:
+        """Jobs that have not ended, by namespace and name; of one namespace or queue, or of all."""
+        mark, keys = await self._ask(lambda core: (_mark(core), jobs.keys(core.state, namespace, queue)))
+        if (unchanged := self._unchanged(("jobs", namespace, queue), mark, since)) is not None:
+            return unchanged
+        found: list[jobs.Job] = []
+        for part in _parts(keys):
+            found += await self._ask(partial(_rows, part))
+        rows = {(row.namespace, row.name, row.kind): row for row in found}
+        return await asyncio.to_thread(self._answer, ("jobs", namespace, queue), mark, rows, since)
+
+    async def nodes(self, since: str = "") -> Answer:
+        """All nodes, by name."""
+        mark = await self._ask(_mark)
+        if (unchanged := self._unchanged(("nodes",), mark, since)) is not None:
+            return unchanged
+        found: list[nodes.NodeLine] = await self._ask(lambda core: nodes.lines(core.state))
+        return await asyncio.to_thread(self._answer, ("nodes",), mark, {row.name: row for row in found}, since)
+
+    async def queues(self) -> queues.Shares:
+        """All queues, by name."""
+        found: queues.Shares = await self._ask(lambda core: queues.shares(core.state))
+        return found
+
+    def _unchanged(self, about: tuple[str, ...], mark: tuple[int, int], since: str) -> Answer | None:
+        """The answer where nothing happened since."""
+        known = self._versions.get(since)
+        return Answer(since, [], since) if known is not None and (known.about, known.mark) == (about, mark) else None
+
+    def _answer(self, about: tuple[str, ...], mark: tuple[int, int], rows: dict[Any, Any], since: str) -> Answer:
+        encode = msgspec.msgpack.Encoder().encode
+        digests = {key: hash(encode(row)) for key, row in rows.items()}
+        version = f"{self._boot}-{next(self._count)}"
+        known = self._versions.get(since)
+        self._versions[version] = _Version(about, mark, digests)
+        while len(self._versions) > _REMEMBERED:
+            self._versions.popitem(last=False)
+        if known is None or known.about != about:
+            return Answer(version, list(rows.values()))
+        changed = [row for key, row in rows.items() if known.rows.get(key) != digests[key]]
+        return Answer(version, changed, since, [key for key in known.rows if key not in rows])
+
+
+def _mark(core: CoreLoop) -> tuple[int, int]:
+    """How far the core is: events that it has applied, and passes."""
+    return core.counters.events, core.counters.passes
+
+
+def _rows(keys: Sequence[jobs.Key], core: CoreLoop) -> list[jobs.Job]:
+    return jobs.Rows(core.state, core.reports.starts.interval).of(keys)
+
+
+def _parts(keys: Sequence[T]) -> Iterable[Sequence[T]]:
+    return (keys[first : first + _PART] for first in range(0, len(keys), _PART))

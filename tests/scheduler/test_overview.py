@@ -1,0 +1,179 @@
+"""The leader's overview: rows of jobs, nodes and queues; a client that follows it knows the same as one that asks for all."""
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+
+from fairlead.cli.leader import Leader
+from fairlead.cluster.kubernetes.client import ApiError
+from fairlead.cluster.port import Bound, Gone, Synced, Upsert
+from fairlead.core.model.groups import Group, Member, Target
+from fairlead.core.model.policy import Policy
+from fairlead.core.model.queues import Queue
+from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.overview import jobs, nodes, queues
+from fairlead.scheduler.overview.jobs import State
+from fairlead.scheduler.overview.served import Overview
+from fairlead.scheduler.visibility import _list
+from tests.builders import node, pod
+
+NOW = 1000.0
+
+
+def core(*objects):
+    loop = CoreLoop(Policy(), lambda outputs: None)
+    loop.apply([*(Upsert(each) for each in objects), Synced()], NOW)
+    loop.decide(NOW)
+    return loop
+
+
+def rows(loop, namespace="", queue=""):
+    found = jobs.Rows(loop.state, loop.reports.starts.interval).of(jobs.keys(loop.state, namespace, queue))
+    return {each.name: each for each in found}
+
+
+def test_jobs_where_they_stand():
+    loop = core(
+        Queue("q"),
+        node("n", gpus=4),
+        Group("ns", "gang", min_member=2, queue="q"),
+        pod("a", gpus=1, queue="q", group="gang", at="n", started=900.0),
+        pod("b", gpus=1, queue="q", group="gang", at="n"),
+        pod("runs", gpus=1, queue="q", at="n", started=950.0, user="ann"),
+        pod("ends", gpus=1, queue="q", at="n", started=950.0, terminating=True),
+        pod("waits", gpus=4, queue="q"),
+        pod("foreign", gpus=0, at="n", ours=False),
+        pod("over", queue="q", finished=True),
+    )
+    found = rows(loop)
+    assert {name: each.state for name, each in found.items()} == {
+        "gang": State.STARTING,
+        "runs": State.RUNNING,
+        "ends": State.ENDING,
+        "waits": State.PENDING,
+    }
+    gang = found["gang"]
+    assert (gang.kind, gang.pods, gang.running, gang.gpus, gang.nodes, gang.started_at) == ("PodGroup", 2, 1, 2.0, ["n"], 900.0)
+    assert (found["runs"].user, found["runs"].reason) == ("ann", None)
+    assert found["waits"].reason.code == "Resources"
+    assert "0/1 nodes" in found["waits"].reason.message
+
+
+def test_a_suspended_job_is_listed_before_and_after_its_placeholders_come():
+    member = Member(2, pod("m", gpus=2, queue="q", group="job", owner="o", root="batch/v1/Job/j"))
+    loop = core(Queue("q"), node("n", gpus=2), pod("runs", gpus=2, queue="q", at="n"))
+    loop.apply([Upsert(Group("ns", "job", min_member=2, queue="q", target=Target("Suspended", 1, ("o",), (member,))))], NOW)
+    before = rows(loop)["job"]
+    loop.decide(NOW)
+    after = rows(loop)["job"]
+    for found in (before, after):
+        assert (found.state, found.pods, found.running, found.gpus, found.queue) == (State.SUSPENDED, 2, 0, 4.0, "q")
+    assert after.reason is not None
+
+
+def test_jobs_of_a_namespace_and_of_a_queue():
+    loop = core(
+        Queue("q"),
+        Queue("other"),
+        pod("a", queue="q"),
+        pod("b", queue="other"),
+        msgspec.structs.replace(pod("c", queue="q"), namespace="other"),
+    )
+    assert sorted(rows(loop, namespace="other")) == ["c"]
+    assert sorted(rows(loop, queue="q")) == ["a", "c"]
+
+
+def test_nodes_and_queues():
+    loop = core(Queue("q"), node("n", gpus=2), node("m", gpus=1, unschedulable=True), pod("a", gpus=1, queue="q", at="n"))
+    assert [(each.name, each.state, each.gpu_free_milli) for each in nodes.lines(loop.state)] == [
+        ("m", "drained", [1000]),
+        ("n", "mixed", [0, 1000]),
+    ]
+    assert [each.state for each in nodes.lines(loop.state, down={"n"})] == ["drained", "down"]
+    found = queues.shares(loop.state)
+    assert [(each.name, each.running, each.pending) for each in found.queues if each.name == "q"] == [("q", 1, 0)]
+    assert found.resource == "nvidia.com/gpu"
+
+
+class Asked:
+    """The API server as a command sees it: the overview of a core."""
+
+    def __init__(self, loop):
+        self.loop = loop
+        self.sent = 0
+        self.refusal = None
+        self._overview = Overview(self._answer)
+
+    async def _answer(self, question):
+        return question(self.loop)
+
+    async def get_packed(self, path, **query):
+        if self.refusal is not None:
+            raise ApiError(self.refusal, "Refused", "no")
+        if path.endswith("/nodes"):
+            answer, named = await self._overview.nodes(query.get("since", "")), lambda row: ("", row.name)
+            kind = "Node"
+        else:
+            namespace = path.split("/namespaces/")[1].split("/")[0] if "/namespaces/" in path else ""
+            answer = await self._overview.jobs(namespace, query.get("queue", ""), query.get("since", ""))
+            kind, named = "Job", lambda row: (row.namespace, row.name)
+        self.sent += len(answer.rows)
+        return _list(kind, answer, named)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_client_that_follows_knows_what_one_knows_that_asks_for_all(seed):
+    draw = random.Random(seed)
+    loop = core(Queue("q"), Queue("other"), *(node(f"n{number}", gpus=4) for number in range(3)))
+    api = Asked(loop)
+    follows, known = Leader(api), []
+    for step in range(40):
+        for _ in range(draw.randint(0, 3)):
+            kind = draw.random()
+            if kind < 0.5 or not known:
+                name = f"p{step}-{draw.randrange(10**6)}"
+                group = f"g{draw.randrange(4)}" if draw.random() < 0.4 else ""
+                where = {"at": f"n{draw.randrange(3)}"} if draw.random() < 0.3 else {}
+                loop.apply(
+                    [Upsert(pod(name, gpus=draw.randint(0, 3), queue=draw.choice(["q", "other"]), group=group, **where))], NOW
+                )
+                known.append(name)
+            elif kind < 0.8:
+                loop.apply([Gone("pod", f"uid-{known.pop(draw.randrange(len(known)))}")], NOW)
+            else:
+                loop.apply([Bound(f"uid-{draw.choice(known)}")], NOW)
+        if draw.random() < 0.7:
+            loop.decide(NOW + step)
+        if draw.random() < 0.6:
+            namespace, queue = draw.choice([("", ""), ("", "q"), ("ns", "")])
+            assert asyncio.run(follows.jobs(namespace, queue)) == asyncio.run(Leader(api).jobs(namespace, queue))
+            assert asyncio.run(follows.nodes()) == asyncio.run(Leader(api).nodes()) == nodes.lines(loop.state)
+
+
+def test_what_did_not_change_is_not_sent_again():
+    loop = core(Queue("q"), node("n", gpus=8), *(pod(f"p{number}", gpus=1, queue="q") for number in range(8)))
+    api = Asked(loop)
+    leader = Leader(api)
+    assert len(asyncio.run(leader.jobs())) == 8
+    assert len(asyncio.run(leader.jobs())) == 8
+    assert api.sent == 8
+    loop.apply([Gone("pod", "uid-p3"), Upsert(pod("new", queue="q"))], NOW)
+    assert len(asyncio.run(leader.jobs())) == 8
+    assert api.sent == 9
+
+
+@pytest.mark.parametrize("code", [403, 404, 503])
+def test_where_no_leader_answers_there_is_no_overview(code):
+    api = Asked(core())
+    api.refusal = code
+    assert asyncio.run(Leader(api).jobs()) is None
+    assert asyncio.run(Leader(api).nodes()) is None
+
+
+def test_other_errors_are_errors():
+    api = Asked(core())
+    api.refusal = 401
+    with pytest.raises(ApiError):
+        asyncio.run(Leader(api).jobs())
