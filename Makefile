@@ -80,7 +80,7 @@ decisions: .cache/synced  ## replay decisions that the code of commit BASE takes
 	  $(if $(FAIRLEAD_TRACES),--trace $(FAIRLEAD_TRACES)/philly/philly_oct_nov.csv.xz); }
 	$(RUN) --no-sync fairlead bench decisions --replay $(DECISIONS)/logs $(ARGS)
 
-bench: testbed  ## the table of benchmarks/README.md, from its commands (about an hour)
+bench: testbed  ## run the commands of benchmarks/README.md and write their figures there (hours)
 	$(RUN) --no-sync python benchmarks/run.py
 
 clean:  ## remove what make made here

@@ -1,11 +1,23 @@
-"""Runs the commands of benchmarks/README.md and prints their results as JSON lines; `--only WORD` picks some."""
+"""Runs the commands of benchmarks/README.md, prints their results as JSON lines, and writes the figures into that page.
+
+`--only WORD` picks some. A figure stands in the page between `<!--NAME-->` and `<!--/-->`, with the date and the commit of its
+run; `figures.json` keeps them. Figures without such marks were written by hand, with their circumstances.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE, KEPT = HERE / "README.md", HERE / "figures.json"
+MARKED = re.compile(r"<!--([a-z][^<>]*?)-->(.*?)<!--/-->")
 
 TRACES = os.environ.get("FAIRLEAD_TRACES", "")
 OPENB = f"{TRACES}/openb_fgd"
@@ -37,6 +49,11 @@ COMMANDS = {
         for name, nodes in (("mixed", 500), ("verdict", 500), ("reclaim", 500), ("hero", 1000), ("consolidate", 500))
     },
     **{f"answers {name}": f"bench answers --scenario {name}" for name in ("verdict", "reclaim")},
+    "core, 4,000 shapes": "bench placement --nodes 5000 --queues 1 --pods 4000 --shapes 4000",
+    "victims": "bench cycle --scenario hero --nodes 2000",
+    "steady": "bench steady",
+    "growth": "bench growth",
+    "look": "bench look",
     "queues": f"{CLUSTER} --workload queues --nodes 2000 --pods 15000 --schedulers fairlead,bare-binder --repeats 1",
     **{f"job {name}": f"bench job --scenario {name} --repeats 40" for name in ("start", "worker-kill", "suspend")},
     **{f"job {name}": f"bench job --scenario {name}" for name in ("array", "elastic", "operator-kill")},
@@ -77,6 +94,89 @@ COMMANDS = {
     },
 }
 
+GROWING = (
+    *(
+        "nodes",
+        "classes",
+        "users",
+        "depth",
+        "queues",
+        "unschedulable",
+        "unschedulable-idle",
+        "unschedulable-bound",
+        "waiting-queues",
+    ),
+    *(
+        "waiting-users",
+        "limited-users",
+        "searches",
+        "levels",
+        "victims",
+        "forecast",
+        "groups",
+        "submitted",
+        "budgets",
+        "suspended",
+    ),
+    *("budget-pods", "queue-pods"),
+)
+FIGURES: dict[str, dict[str, str]] = {
+    **{
+        name: {name: "{placements_per_second:,.0f}/s"}
+        for name in ("core, 1 shape", "core, 500 shapes", "core, 4,000 shapes", "core, 1,000 nodes", "core, 100,000 nodes")
+    },
+    **{
+        f"cycle {name}": {f"cycle {name}": "{decision_seconds:.4f} s"}
+        for name in ("mixed", "verdict", "reclaim", "hero", "consolidate")
+    },
+    "victims": {"victims": "{decision_seconds:.2f} s"},
+    "steady": {"steady": "p99 {pass_ms_p99:.0f} ms, {core_cpu:.0f} % of a core, {rss_mb:.0f} MB"},
+    "growth": {
+        f"growth, {name}": f"{{dimensions[{name}][cost]}} us, exponent {{dimensions[{name}][exponent]:.2f}}" for name in GROWING
+    },
+    "look": {
+        f"look, {name}": f"{{commands[{name}][seconds]:.1f}} s, {{commands[{name}][megabytes]:.2f}} MB; by lists "
+        f"{{commands[{name}][seconds_by_lists]:.0f}} s, {{commands[{name}][megabytes_by_lists]:.0f}} MB"
+        for name in ("queue", "nodes", "share", "top", "explain")
+    },
+    "lifecycles": {"lifecycles": "{lifecycles_per_second:,.0f}/s"},
+}
+"""Command -> figure -> how it is written, of the fields of the command's result."""
+
+
+def read(name: str, result: dict[str, Any]) -> dict[str, str]:
+    """The figures of a command's result, as they are written."""
+    return {figure: text.format(**result) for figure, text in FIGURES.get(name, {}).items()}
+
+
+def kept() -> dict[str, dict[str, str]]:
+    """Every figure that was measured: its text, command, date and commit."""
+    found: dict[str, dict[str, str]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    return found
+
+
+def filled(page: str, figures: dict[str, dict[str, str]]) -> str:
+    """The page with its figures."""
+
+    def shown(mark: re.Match[str]) -> str:
+        known = figures.get(mark[1])
+        text = f"**{known['text']}** ({known['date']}, {known['commit']})" if known else "not measured"
+        return f"<!--{mark[1]}-->{text}<!--/-->"
+
+    return MARKED.sub(shown, page)
+
+
+def keep(name: str, command: str, result: dict[str, Any]) -> None:
+    """Write a command's figures into the page."""
+    asked = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(asked, cwd=HERE, capture_output=True, text=True, check=True).stdout.strip()
+    date = datetime.now(UTC).date().isoformat()
+    figures = kept()
+    for figure, text in read(name, result).items():
+        figures[figure] = {"text": text, "command": command, "date": date, "commit": commit}
+    KEPT.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
+    PAGE.write_text(filled(PAGE.read_text(), figures))
+
 
 def main() -> None:
     """Run them one after the other."""
@@ -87,7 +187,9 @@ def main() -> None:
         print(f"{name}: fairlead {command}", file=sys.stderr, flush=True)
         line = [sys.executable, "-m", "fairlead", *command.split(), "--output", "json"]
         done = subprocess.run(line, stdout=subprocess.PIPE, check=True)
-        print(json.dumps({"name": name, "command": f"fairlead {command}", "result": json.loads(done.stdout)}), flush=True)
+        result = json.loads(done.stdout)
+        print(json.dumps({"name": name, "command": f"fairlead {command}", "result": result}), flush=True)
+        keep(name, f"fairlead {command}", result)
 
 
 if __name__ == "__main__":
