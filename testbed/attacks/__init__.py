@@ -4,7 +4,8 @@
 file holds the attacks of one subject.
 """
 
-from testbed.attacks.model import Attack, Attacks, Outcome, RangeError
+from testbed.attacks.errors import RangeError
+from testbed.attacks.model import Attack, Attacks, Outcome
 from testbed.attacks.run import catalogue, run
 
 __all__ = ["Attack", "Attacks", "Outcome", "RangeError", "catalogue", "run"]

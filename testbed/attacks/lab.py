@@ -24,7 +24,7 @@ import yaml
 
 from fairlead.api import names
 from testbed import objects
-from testbed.attacks.model import RangeError
+from testbed.attacks.errors import RangeError
 from testbed.attacks.people import KINDS, MERGE, Person, where
 from testbed.controlplane import ControlPlane, Process, free_port
 

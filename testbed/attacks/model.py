@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
-if TYPE_CHECKING:
-    from testbed.attacks.lab import Range
+from testbed.attacks.lab import Range
 
 WORKS, REFUSED, HARMLESS = "works", "refused", "harmless"
 
@@ -53,14 +51,6 @@ class Attacks(msgspec.Struct):
     valid: bool
     attacks: list[Outcome]
     innocent: dict[str, str]
-
-
-class RangeError(RuntimeError):
-    """A run that does not count, and why."""
-
-
-class UnansweredError(RangeError):
-    """The API server no longer answers: of an attack, that is one way to work."""
 
 
 class Catalogue:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fairlead.api import names
 from testbed import objects
-from testbed.attacks.model import RangeError, UnansweredError
+from testbed.attacks.errors import RangeError, UnansweredError
 from testbed.controlplane import ControlPlane
 
 MERGE = "application/merge-patch+json"

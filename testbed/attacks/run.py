@@ -19,8 +19,9 @@ from testbed.attacks import (
     placement,
     poison,
 )
+from testbed.attacks.errors import RangeError, UnansweredError
 from testbed.attacks.lab import HERE, Range
-from testbed.attacks.model import HARMLESS, REFUSED, WORKS, Attack, Attacks, Outcome, RangeError, UnansweredError
+from testbed.attacks.model import HARMLESS, REFUSED, WORKS, Attack, Attacks, Outcome
 
 
 def catalogue() -> list[Attack]:
