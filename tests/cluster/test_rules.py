@@ -95,12 +95,12 @@ def test_the_examples():
     ("changes", "said"),
     [
         ({"gang": {"name": "all", "minMember": [1]}}, "the same for all objects"),
-        ({"gang": {"name": "Sweep_{name}", "minMember": [1]}}, "makes no name"),
+        ({"gang": {"name": "Sweep_{name}", "minMember": [1]}}, "does not give a valid object name"),
         ({"gang": {"name": "s-{name}", "minMember": []}}, "length"),
-        ({"gang": {"name": "s-{name}", "minMember": ["spec.x|many"]}}, "no number"),
+        ({"gang": {"name": "s-{name}", "minMember": ["spec.x|many"]}}, "not a number"),
         ({"gang": {"name": "s-{name}", "minMember": [-1]}}, "below 0"),
-        ({"suspend": {"path": ""}}, "leads nowhere"),
-        ({"suspend": {"path": "spec..x"}}, "leads nowhere"),
+        ({"suspend": {"path": ""}}, "has an empty step"),
+        ({"suspend": {"path": "spec..x"}}, "has an empty step"),
         ({"minMember": 3}, "unknown field `minMember`"),
         ({"kind": 3}, "Expected `str`"),
     ],
@@ -124,5 +124,5 @@ def test_two_rules_for_one_kind_are_refused(tmp_path):
 
     (tmp_path / "a.yaml").write_text(yaml.safe_dump({"workloads": [RULE]}))
     (tmp_path / "b.yaml").write_text(yaml.safe_dump({"workloads": [{**RULE, "podLabel": "example.com/other"}]}))
-    with pytest.raises(RulesError, match=r"kind example\.com/v1 Sweep is there twice"):
+    with pytest.raises(RulesError, match=r"kind example\.com/v1 Sweep occurs twice"):
         load(tmp_path)

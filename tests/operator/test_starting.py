@@ -20,7 +20,7 @@ def stuck(story, which, reason="ImagePullBackOff", message=PULLS, since=None):
 
 
 def bind(story, which=None):
-    story.set(which, node="n", bound=story.now, starting=Starting(Trouble("", "its kubelet has not begun with it"), story.now))
+    story.set(which, node="n", bound=story.now, starting=Starting(Trouble("", "the kubelet has not started it yet"), story.now))
 
 
 def condition(story):
@@ -261,10 +261,15 @@ ENDED = {"terminated": {"exitCode": 1}}
         ("Pending", [waiting("ImagePullBackOff", lastState=ENDED)], [], None),
         ("Pending", [waiting("ImagePullBackOff", restartCount=1)], [], None),
         ("Pending", [waiting("ImagePullBackOff", "no"), container("b", state=RUNS)], [], "container main: ImagePullBackOff: no"),
-        ("Pending", [], [], "its kubelet has not begun with it"),
-        ("Pending", [waiting("PodInitializing")], [container("stage", state=RUNS)], "init container stage runs still"),
+        ("Pending", [], [], "the kubelet has not started it yet"),
+        ("Pending", [waiting("PodInitializing")], [container("stage", state=RUNS)], "init container stage is still running"),
         ("Pending", [waiting("PodInitializing")], [waiting("ErrImagePull", name="i")], "init container i: ErrImagePull"),
-        ("Pending", [waiting("ContainerCreating")], [], "container main: its image is pulled or its container is made still"),
+        (
+            "Pending",
+            [waiting("ContainerCreating")],
+            [],
+            "container main: its image is being pulled, or the container is being created",
+        ),
     ],
 )
 def test_a_pod_has_started_once_each_of_its_containers_has_run(phase, containers, init, told):

@@ -89,7 +89,7 @@ def test_a_gang_larger_than_a_quota_is_told_that_it_never_fits():
 
     why, pods = live(story)
     assert pods == 0
-    assert "its 4 pods need 4 pods, 3 of 3 are left: it is more than there ever is" in why["message"]
+    assert "its 4 pods need 4 pods, 3 of 3 are left: the quota never allows this" in why["message"]
 
 
 @pytest.mark.parametrize("knows", [True, False])

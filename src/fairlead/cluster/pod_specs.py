@@ -94,7 +94,7 @@ def _read_amounts(view: views.Pod) -> tuple[PodSpec, str]:
             if gpus:
                 raise QuantityError(
                     f"annotation {names.GPU_FRACTION_ANNOTATION}: {bounds.shown(fraction)} and a request for {gpus} whole GPUs "
-                    "exclude each other: take one of them away"
+                    "exclude each other: remove one of them"
                 )
             gpus = 1
         except QuantityError as error:

@@ -84,7 +84,7 @@ def _limits(view: JobLimits | None) -> UserLimits | None:
         return None
     for count in (view.running, view.submitted):
         if count is not None and count < 0:
-            raise QuantityError(f"{count} is no number of jobs: it is below 0")
+            raise QuantityError(f"{count} jobs: the limit must not be below 0")
     given = view.resources if isinstance(view, LimitsOfUsers) else None
     amounts = sorted((name, _amount(name, text)) for name, text in (given or {}).items())
     return UserLimits(view.running, view.submitted, tuple(amounts))
@@ -165,7 +165,7 @@ def _weight(given: str | int | None) -> tuple[int | None, int | None]:
         raise QuantityError(f"weight {given!r} is neither a whole number nor a percentage")
     percent = _percent(given)
     if percent > 100_000:
-        raise QuantityError(f"weight {given!r} is more than all that is over")
+        raise QuantityError(f"weight {given!r} is above 100 %")
     return None, percent
 
 

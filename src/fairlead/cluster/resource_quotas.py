@@ -134,9 +134,7 @@ def _refused(
             if not is_for(quota, pod):
                 continue
             if missing := unset(pod, quota):
-                message = (
-                    f"{_named(quota)}: it wants {missing} to be given: add it to the job's containers, or have a LimitRange do so"
-                )
+                message = f"{_named(quota)}: it requires {missing}: set it in the job's containers, or by a LimitRange"
                 return Refusal("ResourceQuota", message, for_good=True)
             number[quota.metadata.name] = number.get(quota.metadata.name, 0) + count
             for name in quota.status.hard or {}:
@@ -170,7 +168,7 @@ def _short(quota: Quota, name: str, wanted: Fraction, most: Fraction, taken: Fra
     message = f"{_named(quota)}: {who} {show(name, wanted)} {name}, {left} of {show(name, most)} are left"
     if wanted > most:
         return Refusal(
-            "ResourceQuota", f"{message}: it is more than there ever is: ask for less, or have the quota raised", for_good=True
+            "ResourceQuota", f"{message}: the quota never allows this: request less, or raise the quota", for_good=True
         )
     return Refusal("ResourceQuota", f"{message} ({show(name, taken)} are used)")
 
@@ -254,22 +252,22 @@ def _against(item: LimitItem, requests: Amounts, limits: Amounts) -> str:  # noq
     for name, text in sorted((item.min or {}).items()):
         least = quantity.parse(text)
         if name not in requests:
-            return f"at least {text} {name} must be requested, and no request is given"
+            return f"at least {text} {name} must be requested, and there is no request"
         if requests[name] < least:
-            return f"{show(name, requests[name])} {name} are requested, at least {text} must be"
+            return f"{show(name, requests[name])} {name} are requested, at least {text} are required"
         if name in limits and limits[name] < least:
-            return f"its limit of {name} is {show(name, limits[name])}, at least {text} must it be"
+            return f"its limit of {name} is {show(name, limits[name])}, it must be at least {text}"
     for name, text in sorted((item.max or {}).items()):
         most = quantity.parse(text)
         if name not in limits:
-            return f"at most {text} {name} are allowed, and no limit is given"
+            return f"at most {text} {name} are allowed, and there is no limit"
         if limits[name] > most:
             return f"its limit of {name} is {show(name, limits[name])}, at most {text} are allowed"
         if name in requests and requests[name] > most:
             return f"{show(name, requests[name])} {name} are requested, at most {text} are allowed"
     for name, text in sorted((item.max_limit_request_ratio or {}).items()):
         if not requests.get(name) or not limits.get(name):
-            return f"its limit of {name} may be at most {text} times its request, and one of them is not given"
+            return f"its limit of {name} may be at most {text} times its request, and one of them is missing"
         if limits[name] > requests[name] * quantity.parse(text):
             return f"its limit of {name} is more than {text} times its request"
     return ""

@@ -86,7 +86,7 @@ def load(path: Path) -> tuple[Rule, ...]:
     ):
         twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
-            raise RulesError(f"{path}: {what} {twice[0]} is there twice")
+            raise RulesError(f"{path}: {what} {twice[0]} occurs twice")
     return tuple(found)
 
 
@@ -106,17 +106,18 @@ def _read(path: Path) -> list[Rule]:
 
 def _wrong(rule: Rule) -> str:
     if rule.gang is not None and not _NAME.match(rule.gang.name.replace("{name}", "x")):
-        return f"gang.name {rule.gang.name!r} makes no name of an object: small letters, digits, -, ., and {{name}}"
+        allowed = "use small letters, digits, '-', '.' and {name}"
+        return f"gang.name {rule.gang.name!r} does not give a valid object name: {allowed}"
     if rule.gang is not None and "{name}" not in rule.gang.name:
-        return f"gang.name {rule.gang.name!r} is the same for all objects: it needs {{name}}"
+        return f"gang.name {rule.gang.name!r} is the same for all objects: include {{name}}"
     for each in rule.gang.min_member if rule.gang is not None else ():
         _, bar, default = each.partition("|") if isinstance(each, str) else ("", "", "")
         if bar and not default.isdigit():
-            return f"gang.minMember {each!r}: what follows | is no number"
+            return f"gang.minMember {each!r}: the default after | is not a number"
         if isinstance(each, int) and each < 0:
             return f"gang.minMember {each} is below 0"
     if rule.suspend is not None and not all(steps(rule.suspend.path)):
-        return f"suspend.path {rule.suspend.path!r} leads nowhere"
+        return f"suspend.path {rule.suspend.path!r} has an empty step"
     return ""
 
 

@@ -46,14 +46,14 @@ def trouble_of(
                 return Trouble(waits.reason, f"{kind} {each.name}: {waits.reason}{detail}"[:_MOST])
     runs = [each.name for each in init_containers if each.state is not None and each.state.running is not None]
     if runs and not any(_has_run(each) for each in containers):
-        return Trouble("", f"init container {runs[-1]} runs still")
+        return Trouble("", f"init container {runs[-1]} is still running")
     sandbox = next((each for each in conditions if each.type == "PodReadyToStartContainers"), None)
     if sandbox is not None and sandbox.status == "False":
         return Trouble("", "its volumes cannot be mounted or its sandbox cannot be made: see the pod's events")
     if not containers:
-        return Trouble("", "its kubelet has not begun with it")
+        return Trouble("", "the kubelet has not started it yet")
     names = ", ".join(each.name for each in containers if not _has_run(each))
-    return Trouble("", f"container {names}: its image is pulled or its container is made still"[:_MOST])
+    return Trouble("", f"container {names}: its image is being pulled, or the container is being created"[:_MOST])
 
 
 def bound_at(conditions: Iterable[views.Condition], start_time: str | None, created: str | None) -> float:

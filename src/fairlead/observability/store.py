@@ -131,7 +131,7 @@ class History:
             elif found != _VERSION:
                 raise HistoryError(
                     f"the history database has version {found}, this program reads {_VERSION}: "
-                    + ("an operator of this version brings it there" if found in _UPGRADES else "use another database")
+                    + ("an operator of this version upgrades it" if found in _UPGRADES else "use another database")
                 )
 
     # -- writing -------------------------------------------------------------------------------

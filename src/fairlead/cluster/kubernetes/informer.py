@@ -28,9 +28,9 @@ _SILENCE = 90.0  # the API server sends a bookmark about every minute
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 15.0
 _REFUSED_WAIT = 2.0  # at most, while the API server may not have loaded the roles yet
 _LARGEST_EVENT = 8 << 20
-_NOT_SERVED = "this kind is not served: install it with `fairlead crds | kubectl apply -f -`; nothing is decided before"
+_NOT_SERVED = "this kind is not served: install it with `fairlead crds | kubectl apply -f -`; this process waits until then"
 
-_REFUSED = "it is refused for good: apply and bind the roles of charts/rbac.yaml; nothing is decided before"
+_REFUSED = "access is denied: apply and bind the roles of charts/rbac.yaml; this process waits until then"
 
 log = structlog.get_logger("informer")
 

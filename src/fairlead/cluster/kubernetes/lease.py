@@ -48,7 +48,7 @@ async def until(stop: asyncio.Event, leading: Coroutine[None, None, None]) -> bo
             work.cancel()
             [ended] = await asyncio.gather(work, return_exceptions=True)
             if isinstance(ended, Exception):
-                log.warning("it failed as it ended", error=repr(ended)[:300])  # nothing depends on it any more
+                log.warning("the leading task failed while it ended", error=repr(ended)[:300])  # nothing depends on it any more
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -130,7 +130,9 @@ class Elector:
         if failed is not None:
             raise failed
         if isinstance(ended[0], Exception):
-            log.warning("it failed as it ended", error=repr(ended[0])[:300])  # the lease is gone, and that is why
+            log.warning(
+                "the leading task failed while it ended", error=repr(ended[0])[:300]
+            )  # the lease is gone, and that is why
 
     async def _acquire(self) -> None:
         loop = asyncio.get_running_loop()
@@ -213,7 +215,7 @@ class Elector:
                 lease = await self._read()
         self._held = None
         if lease is None or lease.spec.holder_identity != self.identity:
-            log.error("the lease is another's", holder=lease.spec.holder_identity if lease is not None else None)
+            log.error("the lease is held by another process", holder=lease.spec.holder_identity if lease is not None else None)
             return False
         spec = self._spec(self.epoch or 1, lease.spec.acquire_time)
         async with asyncio.timeout(self.renew_deadline / 2):

@@ -54,12 +54,12 @@ async def write_target(client: Client, path: str, target: dict[str, Any], owner:
         try:
             group = msgspec.json.decode(await client.get(path), type=_Group)
             if owner and all(each.uid != owner for each in group.metadata.owner_references):
-                return Outcome.REFUSED, f"PodGroup {path.rpartition('/')[2]} is there and belongs to another object"
+                return Outcome.REFUSED, f"PodGroup {path.rpartition('/')[2]} exists and belongs to another object"
             stands = group.status.target if group.status is not None else None
             if stands is not None and stands.epoch >= target["epoch"]:
                 if unanswered or stands == _Target(target["state"], target["epoch"]):
                     return Outcome.DONE, ""
-                return Outcome.REFUSED, f"a later target stands: {stands.state}, epoch {stands.epoch}"
+                return Outcome.REFUSED, f"a later target state is in place: {stands.state}, epoch {stands.epoch}"
             sent = True
             metadata = {"resourceVersion": group.metadata.resource_version}
             await client.patch(f"{path}/status", encode({"metadata": metadata, "status": {"target": target}}), _MERGE)

@@ -172,7 +172,7 @@ class SimulatedCluster:
             if found is None:
                 self.api.create(self.api.served(names.API_VERSION, "podgroups"), namespace, targets.group_for(job))
             elif all(each.get("uid") != job.owners[0][1] for each in found.object["metadata"].get("ownerReferences") or ()):
-                return Outcome.REFUSED, f"PodGroup {name} is there and belongs to another object"
+                return Outcome.REFUSED, f"PodGroup {name} exists and belongs to another object"
         return self._set_target(job.group, targets.suspended(job))
 
     async def resume(self, job: Resume) -> tuple[Outcome, str]:
@@ -189,7 +189,7 @@ class SimulatedCluster:
         if stands.get("epoch", 0) >= target["epoch"]:
             if (stands["state"], stands["epoch"]) == (target["state"], target["epoch"]):
                 return Outcome.DONE, ""
-            return Outcome.REFUSED, f"a later target stands: {stands['state']}, epoch {stands['epoch']}"
+            return Outcome.REFUSED, f"a later target state is in place: {stands['state']}, epoch {stands['epoch']}"
         merged = {**stands, **target}
         status["target"] = {key: value for key, value in merged.items() if value is not None}
         obj = {**record.object, "metadata": dict(record.object["metadata"]), "status": status}

@@ -319,7 +319,7 @@ class Hardware:
         if why:
             self.quarantined += 1
             log.warning("node is quarantined", node=name, why=why)
-            await self._write_event(node, "Quarantined", f"{why}; gangs of AIJobs are kept off")
+            await self._write_event(node, "Quarantined", f"{why}; no gang of an AIJob is placed on it")
 
     async def _take_back(self, name: str, job: str) -> None:
         """A job's failure counts no more."""

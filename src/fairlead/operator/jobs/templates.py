@@ -33,7 +33,7 @@ def problem(job: AIJob, max_members: int = MAX_MEMBERS) -> tuple[str, str]:
     names = [role.name for role in job.spec.roles]
     for name in names:
         if names.count(name) > 1:
-            return "InvalidSpec", f"role {name!r} is there {names.count(name)} times: give each role a different name"
+            return "InvalidSpec", f"role {name!r} occurs {names.count(name)} times: give each role a different name"
     for role in job.spec.roles:
         wrong = _template(role.template)
         if wrong:
