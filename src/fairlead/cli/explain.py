@@ -185,14 +185,14 @@ def full_explanation(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gan
         snapshot.state, waiting, gang
     )
     reason = reason or unread_of(tasks)
-    reported = _reported(snapshot, {task.pod.uid for task in waiting})
-    if reported is not None and (reported.startswith(f"{ReasonCode.WAITING_FOR_VICTIMS}:") and waiting):
+    condition = _reported(snapshot, {task.pod.uid for task in waiting})
+    reported = f"{condition.reason}: {condition.message}" if condition is not None else None
+    if condition is not None and condition.reason == ReasonCode.WAITING_FOR_VICTIMS:
         # Its place is held already; a snapshot shows its victims only as terminating pods.
-        message = reported.partition(": ")[2]
         return msgspec.structs.replace(
             explanation,
             code=str(ReasonCode.WAITING_FOR_VICTIMS),
-            message=message,
+            message=condition.message,
             numbers={},
             reported=reported,
             advice=ADVICE[ReasonCode.WAITING_FOR_VICTIMS],
@@ -229,12 +229,13 @@ def _quarantined(nodes: list[views.Node]) -> list[str]:
     return found
 
 
-def _reported(snapshot: Snapshot, uids: set[str]) -> str | None:
+def _reported(snapshot: Snapshot, uids: set[str]) -> views.Condition | None:
+    """The condition with the reason why one of these pods is not scheduled."""
     for view in snapshot.pods:
         if view.metadata.uid in uids:
             for condition in (view.status.conditions if view.status else None) or ():
                 if condition.type == "PodScheduled" and condition.status == "False":
-                    return f"{condition.reason}: {condition.message}"
+                    return condition
     return None
 
 
