@@ -138,6 +138,29 @@ def test_who_was_refused_and_finds_another_leader_ends_at_once():
     virtual(story)
 
 
+def test_another_process_waits_for_as_long_as_the_lease_is_renewed():
+    async def story():
+        async with Story() as each:
+            began, second = asyncio.Event(), each.another()
+
+            async def work():
+                began.set()
+                await each.loop.create_future()
+
+            standby = asyncio.ensure_future(second.lead(work))
+            await asyncio.sleep(300)
+            assert not began.is_set(), "the lease is renewed, though its holder and epoch stay the same"
+            assert each.ended is None
+            each.healthy = False
+            await began.wait()
+            assert each.ended is not None
+            assert second.epoch == 2
+            standby.cancel()
+            await asyncio.gather(standby, return_exceptions=True)
+
+    virtual(story)
+
+
 def test_unavailability_ends_it_at_the_renew_deadline_as_before():
     async def story():
         async with Story() as each:
