@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, views
 from fairlead.core import invariants
@@ -114,6 +115,16 @@ def test_company_that_is_preferred_or_avoided():
     state = cluster(nodes(1), pods=[])
     state = cluster(nodes(3, gpus=2), pods=[there, pod("far", spec_=far)])
     assert placed(settle(state))["far"] != "n2"
+
+
+@pytest.mark.parametrize(("weight", "where"), [(100, "n2"), (-100, "n0")])
+def test_what_running_pods_prefer_of_a_newcomer_counts_in_profile_kubernetes(weight, where):
+    term = AffinityTerm(HOST, selected("app", "cache"), ("ns",), None)
+    runs = pod("web", at="n2", spec_=wishing(preferred_pods=((weight, term),)))
+    comes = with_labels(pod("cache", profile=KUBERNETES_PROFILE), app="cache")
+    state = cluster(nodes(3), pods=[runs, *(pod(f"busy-{i}", at=f"n{i}") for i in range(2))])
+    state.upsert_pod(comes)
+    assert placed(run(state)) == {"cache": where}
 
 
 def test_soft_spreading_that_a_gang_asks_for():

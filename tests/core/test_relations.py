@@ -174,9 +174,18 @@ def test_a_namespace_that_gets_the_label_counts_from_then_on():
     assert placed(run(state)) == {"away": "n0"}
 
 
-@pytest.mark.parametrize(("address", "fits"), [("0.0.0.0", False), ("127.0.0.1", False), ("10.0.0.1", True)])  # noqa: S104
-def test_a_port_of_the_node_goes_to_one_pod(address, fits):
-    runs = related("runs", at="n0", ports=(HostPort("127.0.0.1", "TCP", 80),))
+@pytest.mark.parametrize(
+    ("held", "address", "fits"),
+    [
+        ("127.0.0.1", "0.0.0.0", False),  # noqa: S104
+        ("127.0.0.1", "127.0.0.1", False),
+        ("127.0.0.1", "10.0.0.1", True),
+        ("0.0.0.0", "10.0.0.1", False),  # noqa: S104
+        ("0.0.0.0", "0.0.0.0", False),  # noqa: S104
+    ],
+)
+def test_a_port_of_the_node_goes_to_one_pod(held, address, fits):
+    runs = related("runs", at="n0", ports=(HostPort(held, "TCP", 80),))
     wants = related("wants", ports=(HostPort(address, "TCP", 80), HostPort("127.0.0.1", "UDP", 80)))
     state = cluster(zoned(1), pods=[runs, wants])
     assert bool(placed(run(state))) is fits
