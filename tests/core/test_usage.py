@@ -1,5 +1,7 @@
 """Past use: it counts half after a half-life, shifts shares, decides among users, and survives a restart."""
 
+import math
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -77,6 +79,18 @@ def test_a_restart_forgets_nothing_but_what_came_after_the_checkpoint():
     # What this scheduler knows itself goes before what it wrote earlier and reads back.
     fresh.upsert_queue(msgspec.structs.replace(queues[0], usage=UsageRecord(1.0, 1.0)))
     assert fresh.queues.fair.usage.part_of("a", 1.5 * DAY, 8) > 0.3
+
+
+def test_usage_decays_while_no_scheduler_runs():
+    written = UsageRecord(8 * DAY, 0.0, (("ann", 8 * DAY),))
+    queues = [msgspec.structs.replace(weighted("a"), usage=written), weighted("b")]
+    state = cluster([node("n", gpus=8)], queues, usage_half_life=DAY)
+    usage = state.queues.fair.usage
+    run(state, 2 * DAY)
+    at_once = 8 * DAY * math.log(2) / DAY / 8
+    assert usage.part_of("a", 2 * DAY, 8) == pytest.approx(at_once / 4), "two half-lives after it was written"
+    assert usage.part_of("a", 3 * DAY, 8) == pytest.approx(at_once / 8)
+    assert state.queues.queues["a"].past["ann"] == pytest.approx(8000 * at_once / 4, abs=1)
 
 
 @settings(max_examples=40, deadline=None)

@@ -138,6 +138,16 @@ def test_inline_disks_that_were_migrated_count_against_their_drivers_limit(kind,
     assert "max volume count" in refused(transactions)["p1"].message
 
 
+def test_a_volume_that_is_attached_for_another_pod_counts_once_against_the_limit():
+    items = [NodeDrivers("a", (("csi", 1),)), NodeDrivers("b", (("csi", 0),))]
+    items += [Volume(f"v{name}", driver="csi", handle=f"h{name}", claim=f"ns/c{name}") for name in "12"]
+    items += [claim(f"c{name}", storage_class="made", volume=f"v{name}", bound=True) for name in "12"]
+    state = state_of(*items, pods=[mounts("runs", "c1", at="a"), mounts("shares", "c1"), mounts("more", "c2", created=1)])
+    transactions = run(state)
+    assert placed(transactions) == {"shares": "a"}
+    assert "max volume count" in refused(transactions)["more"].message
+
+
 def test_nothing_with_claims_is_placed_before_the_volumes_are_known():
     state = cluster([node("a", gpus=0)], pods=[mounts("p", "c"), pod("free", gpus=0)])
     state.upsert_storage(claim("c", volume="v", bound=True))

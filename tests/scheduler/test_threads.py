@@ -15,7 +15,7 @@ from fairlead.core.model.transactions import Binding, Place, PodRef, Preempt, Re
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_thread import CoreThread
 from fairlead.scheduler.outputs import GroupStatus, Trouble
-from fairlead.scheduler.writing.lines import EVENT
+from fairlead.scheduler.writing.lines import EVENT, URGENT, Lines
 from tests.builders import group, node, pod
 
 
@@ -168,6 +168,32 @@ async def test_bindings_go_before_conditions_and_these_before_events():
     reason = Reason(ReasonCode.RESOURCES, "full")
     await apply(script, Refuse((ref("w"),), reason), Place((binding("a"), binding("b")), ""), writers=1)
     assert [each[0] for each in script.writes] == ["bind", "bind", "refuse", "event", "event", "event"]
+
+
+def test_no_write_waits_longer_than_half_a_minute_for_urgent_ones():
+    async def story():
+        loop = asyncio.get_running_loop()
+        begun, done = loop.time(), []
+
+        async def urgent():
+            await asyncio.sleep(1.0)
+            lines.enter(URGENT, urgent)  # there is always one more
+
+        async def event():
+            done.append(loop.time() - begun)
+
+        lines = Lines(2, lambda: False)
+        for _ in range(4):
+            lines.enter(URGENT, urgent)
+        lines.enter(EVENT, event)
+        writers = asyncio.ensure_future(lines.run())
+        await asyncio.sleep(60.0)
+        writers.cancel()
+        await asyncio.gather(writers, return_exceptions=True)
+        assert done == [pytest.approx(31.0, abs=1.0)]
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(story())
 
 
 async def test_outcomes_are_reported():
