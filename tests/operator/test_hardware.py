@@ -156,6 +156,20 @@ def test_taking_the_label_away_forgets_what_was_noted(seen):
     assert nodes.quarantined == ["n1"]
 
 
+def test_a_quarantine_ends_when_its_time_is_over_and_what_was_noted_is_forgotten():
+    nodes = Nodes({"n1": "h100"})
+    record = shown([Failure(T0 + 900, "ann/j", "ann", RAN_ELSEWHERE, 0.01)])
+    labels, annotations = {LABEL: "true"}, {FAILURES: record, "fairlead.dev/quarantined-until": "2026-01-01T06:00:00Z"}
+    nodes.now = T0 + 6 * 3600 - 60
+    nodes.hear("n1", labels, annotations)
+    assert nodes.quarantined == ["n1"]
+    assert nodes.failures("n1")
+    nodes.now += 60
+    nodes.hear("n1", labels, annotations)
+    assert nodes.quarantined == []
+    assert nodes.hardware._nodes["n1"].metadata.annotations == {}
+
+
 class Asked:
     """A Prometheus that answers what it is given."""
 
