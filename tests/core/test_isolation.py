@@ -26,7 +26,8 @@ from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Fault, Place, Preempt
 from fairlead.core.nodes.storage import BINDS_LATE, Claim, StorageClass, Volume
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
-from fairlead.core.queues.tree import PendingClass, QueueNode
+from fairlead.core.queues.tree import PendingClass
+from fairlead.core.queues.users import UserAmounts
 from fairlead.core.state.isolation import Isolation
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.recovery import StateRecovery
@@ -458,7 +459,7 @@ def is_poison(*arguments):
 
 def test_the_unit_that_makes_the_order_raise_is_found_and_set_aside(monkeypatch):
     state = made_with("singles", unit=True)
-    breaks(monkeypatch, QueueNode, "place", is_poison)
+    breaks(monkeypatch, UserAmounts, "key", is_poison)
     decided = run(state, NOW)
     assert {ref.name for each in decided if isinstance(each, Fault) for ref in each.pods} == {"poison-0"}
     assert sorted(name for name in _placed(decided)) == [f"other-{i}" for i in range(4)]
@@ -469,7 +470,7 @@ def test_several_that_make_the_order_raise_are_all_found(monkeypatch):
     state = made_with("singles", unit=True)
     for number in range(1, 4):
         state.upsert_pod(pod(f"poison-{number}", gpus=1 + number, created=80.0))
-    breaks(monkeypatch, QueueNode, "place", is_poison)
+    breaks(monkeypatch, UserAmounts, "key", is_poison)
     decided = run(state, NOW)
     assert _told(decided) == {f"poison-{number}" for number in range(4)}
     assert sorted(_placed(decided)) == [f"other-{i}" for i in range(4)]

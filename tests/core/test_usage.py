@@ -75,7 +75,7 @@ def test_a_restart_forgets_nothing_but_what_came_after_the_checkpoint():
         assert new == pytest.approx(old, abs=1e-4)
     run(state, 1.5 * DAY)
     run(fresh, 1.5 * DAY)
-    assert fresh.queues.queues["a"].past == pytest.approx(state.queues.queues["a"].past, abs=5)
+    assert fresh.queues.queues["a"].users.past == pytest.approx(state.queues.queues["a"].users.past, abs=5)
     # What this scheduler knows itself goes before what it wrote earlier and reads back.
     fresh.upsert_queue(msgspec.structs.replace(queues[0], usage=UsageRecord(1.0, 1.0)))
     assert fresh.queues.fair.usage.part_of("a", 1.5 * DAY, 8) > 0.3

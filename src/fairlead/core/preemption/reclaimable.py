@@ -218,7 +218,7 @@ def _later(state: ClusterState, unit: Unit) -> list[Unit]:
         if pending_class is None:
             pending_class = pending_classes[each.composition] = PendingClass(node, each.composition, each)
         each.pending_class = pending_class
-        heappush(pending_class.lines.setdefault(each.user, []), (each.rank, each))
+        pending_class.add(each)
     return [first for pending_class in pending_classes.values() if (first := pending_class.first()) is not None]
 
 

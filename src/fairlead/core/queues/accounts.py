@@ -121,10 +121,13 @@ class Accounts:
         """What users hold of a queue; kept only where it decides who goes first."""
         if not self._fair_users:
             return
-        shape, user = task.shape, task.user
-        devices, cpu = node.holds.get(user, (0, 0))
-        self.log.insert(node.holds, user, (devices + sign * shape.device_milli, cpu + sign * shape.cpu))
-        node.heads_outdated = node.heads_outdated or sign < 0
+        shape, user, users, log = task.shape, task.user, node.users, self.log
+        devices, cpu = users.held.get(user, (0, 0))
+        if log.depth and sign > 0:
+            log.call(users.less, user)  # once it is taken back
+        log.insert(users.held, user, (devices + sign * shape.device_milli, cpu + sign * shape.cpu))
+        if sign < 0:
+            users.less(user)
 
     def reclassify(self, task: Task) -> None:
         """A task, or its gang, names another class of service."""
@@ -211,6 +214,7 @@ class Accounts:
         for node in self.tree.queues.values():
             for account in (node.used, node.leaving, node.foreign, node.placed, node.guests, node.priorities, node.holds):
                 account.clear()
+            node.users.anew()
         for task, row in charged:
             own, charge = self.tree.node_of(task.queue), self.tree.charge_at(task.shape, row)
             if task.pod.ours:

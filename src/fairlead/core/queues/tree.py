@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heappop
+from heapq import heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api.names import DEFAULT_QUEUE
@@ -17,7 +17,9 @@ from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.pools import Pools
 from fairlead.core.pods.rank import Rank
 from fairlead.core.pods.tasks import Task, TaskState, Unit, demand_of
+from fairlead.core.queues.lines import Line, QueueLines
 from fairlead.core.queues.meters import Meter
+from fairlead.core.queues.users import UserAmounts, UserHeap, UserKey
 
 if TYPE_CHECKING:
     from fairlead.core.pods.ranking import RankedShape
@@ -75,6 +77,8 @@ class PendingClass:
     """
 
     __slots__ = (
+        "_by_user",
+        "_order",
         "composition",
         "core",
         "demand",
@@ -82,8 +86,10 @@ class PendingClass:
         "held_back",
         "limited",
         "lines",
+        "moved",
         "offered",
         "pods",
+        "precedence",
         "queue",
         "replans_at",
         "reported",
@@ -104,14 +110,18 @@ class PendingClass:
         self.waiting = 0  # units that wait here and are alive
         self.elastic = False  # whether there was a unit whose gang has members beyond it
         self.pods = len(unit.tasks)  # of one unit
-        self.lines: dict[str, list[tuple[Rank, Unit]]] = {}
+        self.precedence = unit.rank.precedence
+        self.lines: dict[str, Line] = {}
+        self._by_user: UserHeap | None = None  # made once it is asked which of several users is first
+        self._order: tuple[str, str] | None = None
         self.limited: dict[str, Reason] = {}
         self.unschedulable: Reason | None = None
         self.replans_at = 0.0  # no reservation is planned before
         self.seen = Seen()
         self.search = Search()
         self.held_back: Unit | None = None  # who would reclaim from its queue at once if it started
-        self.offered: Place | None = None  # key of its entry among the heads
+        self.offered: UserKey | None = None  # of its entry where it stands for its lines (`lines.Level`)
+        self.moved = 0  # how often that entry sank
         self.unreported: list[Unit] = []  # came since the others were given the reason
         self.reported: ReasonCode | None = None
 
@@ -122,12 +132,41 @@ class PendingClass:
 
     def order(self) -> tuple[str, str]:
         """The same in every process: by queue, then by composition."""
-        return self.queue.name, repr(self.composition)
+        if self._order is None:
+            self._order = self.queue.name, repr(self.composition)
+        return self._order
+
+    def add(self, unit: Unit) -> Line:
+        """Let a unit wait here, in its user's line."""
+        user = unit.user
+        line = self.lines.get(user)
+        if line is None:
+            line = self.lines[user] = Line(self, user)
+        heappush(line.units, (unit.rank, unit))
+        if self._by_user is not None and line.units[0][1] is unit:
+            self._by_user.put(user)
+        return line
+
+    def drop(self, line: Line) -> None:
+        """Nothing is left of a line."""
+        if self.lines.get(line.user) is line:
+            del self.lines[line.user]
+
+    def allow(self, user: str) -> None:
+        """No limit stops a user any more."""
+        if self.limited.pop(user, None) is not None and self._by_user is not None:
+            self._by_user.put(user)
+
+    def distrust(self) -> None:
+        """Derive anew which unit is first."""
+        self._by_user = self.offered = None
+        for line in self.lines.values():
+            line.offered = None
 
     @property
     def units(self) -> Iterator[Unit]:
         """All that wait here."""
-        return (unit for line in self.lines.values() for _, unit in line if unit.alive)
+        return (unit for line in self.lines.values() for _, unit in line.units if unit.alive)
 
     @property
     def later(self) -> Iterator[Task]:
@@ -140,22 +179,32 @@ class PendingClass:
 
     def first(self) -> Unit | None:
         """The unit to serve next, of a user whom no limit stops; drops those that are gone on the way."""
-        found, where = None, None
-        for user in list(self.lines):
-            line = self.lines[user]
-            while line and not line[0][1].alive:
-                heappop(line)
-            if not line:
-                del self.lines[user]
-            elif user in self.limited:
-                continue
-            elif len(self.lines) == 1:
-                return line[0][1]
-            else:
-                place = self.queue.place(line[0][1])
-                if where is None or place < where:
-                    found, where = line[0][1], place
-        return found
+        lines = self.lines
+        if len(lines) == 1:
+            ((user, line),) = lines.items()
+            unit = line.first()
+            if unit is None:
+                del lines[user]
+                return None
+            return None if user in self.limited else unit
+        if not lines:
+            return None
+        if self._by_user is None:
+            self._by_user = UserHeap(self.queue.users, self._first_of)
+            for user in list(lines):
+                self._by_user.put(user)
+        return self._by_user.first()
+
+    def _first_of(self, user: str) -> Unit | None:
+        """The first of one user whom no limit stops."""
+        line = self.lines.get(user)
+        if line is None:
+            return None
+        unit = line.first()
+        if unit is None:
+            del self.lines[user]
+            return None
+        return None if user in self.limited else unit
 
 
 def pending_class_of(unit: Unit) -> PendingClass | None:
@@ -174,6 +223,7 @@ class QueueNode:
         self.leaving: dict[str, int] = {}  # part of what is used: of victims whose places are given away
         self.foreign: dict[str, int] = {}  # part of what is used: held by pods of other schedulers, which are never preempted
         self.pending_classes: dict[tuple[object, ...], PendingClass] = {}
+        self.sweep_at = 0  # at so many pending classes those in which nothing waits are dissolved
         self.path: tuple[QueueNode, ...] = (self,)
         self.quota: dict[str, int] = {}
         self.limits: dict[str, int] = {}
@@ -186,11 +236,9 @@ class QueueNode:
         self.guests: dict[str, Task] = {}  # uid -> pod of another scheduler for which this very queue is charged
         self.priorities: dict[int, int] = {}  # class priority -> how many of those placed
         self.blocked: Rank | None = None  # rank of the unit that everything after it waits for
-        self.holds: dict[str, tuple[int, int]] = {}  # user -> (devices, CPU) of this very queue, in milli
-        self.past: dict[str, int] = {}  # user -> decayed use of late, as devices in milli
-        self.heads_outdated = False  # some user holds less than when the heads were put in order
+        self.users = UserAmounts()  # what users hold of this very queue
+        self.lines = QueueLines(self.users)
         self.meter: Meter | None = None  # only where there are limits by user or by job
-        self.heads: list[tuple[Place, int, PendingClass]] = []
         self.listed = 0  # which entry in its parent's heap is its own; 0: none
         self.below: list[Entry] = []  # its children, as `core.order` keeps them
         self.guarantee = 0.0  # the largest part of all that there is of a resource that its quota is
@@ -208,12 +256,17 @@ class QueueNode:
         """The first of those that wait in it and were tried, and why all of its pending class have no place."""
         found: tuple[Place, Unit, Reason] | None = None
         for pending_class in self.pending_classes.values():
-            for user, entries in pending_class.lines.items():
-                unit = entries[0][1] if entries else None
+            for user, line in pending_class.lines.items():
+                unit = line.units[0][1] if line.units else None
                 reason = pending_class.limited.get(user) or pending_class.unschedulable
                 if unit is not None and unit.alive and reason is not None and (found is None or self.place(unit) < found[0]):
                     found = self.place(unit), unit, reason
         return found[1:] if found is not None else None
+
+    @property
+    def holds(self) -> dict[str, tuple[int, int]]:
+        """What each user holds of this very queue: (devices, CPU), in milli."""
+        return self.users.held
 
     def holds_of(self, resource: str) -> int:
         """What it holds of a resource."""
@@ -247,8 +300,8 @@ class QueueNode:
     def place(self, unit: Unit) -> Place:
         """The order key of a unit in this queue: by priority, urgency and level, by what its user holds, by age."""
         priority, urgency, level, created, name = unit.rank
-        devices, cpu = self.holds.get(unit.user, (0, 0))
-        return priority, urgency, level, (devices + self.past.get(unit.user, 0), cpu), created, name
+        devices, cpu, _, _ = self.users.key(unit)
+        return priority, urgency, level, (devices, cpu), created, name
 
 
 class QueueTree:

@@ -66,11 +66,11 @@ class UsageBook:
                     users[user] = Usage(now)
                 if users[user].rate != devices / WHOLE:
                     users[user].set_rate(devices / WHOLE, now, self.half_life)
-            node.past = {user: int(self._devices(each, now) * WHOLE) for user, each in users.items()}
-            for user in [user for user, past in node.past.items() if not past and not any(node.holds.get(user, ()))]:
-                del users[user], node.past[user]  # nothing is left of what they used
+            past = {user: int(self._devices(each, now) * WHOLE) for user, each in users.items()}
+            for user in [user for user, used in past.items() if not used and not any(node.holds.get(user, ()))]:
+                del users[user], past[user]  # nothing is left of what they used
                 node.holds.pop(user, None)
-            node.heads_outdated = True
+            node.users.use_of_late(past)
 
     def part_of(self, name: str, now: float, capacity: int) -> float:
         """A queue's decayed use as a part of so many devices, 0 to 1."""

@@ -3,19 +3,22 @@
 Inside a queue, waiting units are kept in pending classes (`tree.PendingClass`): one per composition (shape, priority, size),
 since every verdict about one unit of a class holds for all of them. A class whose first unit cannot be placed is set aside as a
 whole until something happens that could help. In a class each user has a line: among equals the user who holds least of the
-queue goes first, and a limit for one user stops that line alone. Which queue is served next `order` decides.
+queue goes first, and a limit for one user stops that line alone (`lines`). Which queue is served next `order` decides.
 """
 
 from __future__ import annotations
 
-from heapq import heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from fairlead.api.reasons import Reason
 from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
 from fairlead.core.queues.shares import FairShares
-from fairlead.core.queues.tree import PendingClass, Place, QueueNode, QueuePosition, QueueTree
+from fairlead.core.queues.tree import PendingClass, Place, QueueNode, QueuePosition, QueueTree, pending_class_of
+
+_SLACK = 64
+"""Pending classes that a queue keeps though nothing waits in them, besides as many as there are others."""
 
 
 class BlockedBy(NamedTuple):
@@ -42,7 +45,6 @@ class Waiting:
         self.tree = tree
         self.fair = fair
         self.order = QueueOrder(tree.queues, self._first, fair.dominant_share_with)
-        self._sequence = 0
         self.unschedulable: set[PendingClass] = set()
         self.held_back: set[PendingClass] = set()  # of the unschedulable: held back for a job that waits
         self.requeue_at: dict[PendingClass, float] = {}  # pending classes that are tried again at some time, whatever happens
@@ -58,23 +60,21 @@ class Waiting:
         composition = unit.composition
         pending_class = node.pending_classes.get(composition)
         if pending_class is None:
+            if len(node.pending_classes) >= node.sweep_at:
+                self._sweep(node)
             pending_class = node.pending_classes[composition] = PendingClass(node, composition, unit)
         unit.pending_class = pending_class
         pending_class.waiting += 1
         pending_class.elastic = pending_class.elastic or bool(unit.later)
         node.pods_waiting += pending_class.pods
         self.fair.touch()
-        heappush(pending_class.lines.setdefault(unit.user, []), (unit.rank, unit))
+        line = pending_class.add(unit)
         if node.blocked is not None and unit.rank < node.blocked:
             node.blocked = None
             self._reopen(node)
         pending_class.unreported.append(unit)
-        if (
-            pending_class.unschedulable is None
-            and unit.user not in pending_class.limited
-            and pending_class.lines[unit.user][0][1] is unit
-        ):
-            self._offer(node, pending_class)
+        if pending_class.unschedulable is None and unit.user not in pending_class.limited and line.units[0][1] is unit:
+            self._offer_line(line)
         elif pending_class.unschedulable is not None and node.policy.users_reclaim and pending_class.first() is unit:
             self.requeue(pending_class)  # what was in vain for another user need not be for this one
 
@@ -90,7 +90,7 @@ class Waiting:
         if not pending_class.waiting:
             self._dissolve(pending_class)
         else:
-            self._offer(pending_class.queue, pending_class)
+            self._offer(pending_class)
 
     def mark_unschedulable(self, pending_class: PendingClass, reason: Reason, again_at: float | None = None) -> list[Unit]:
         """None of the units of this class can be placed for now; returns those for which the reason is to be reported.
@@ -100,6 +100,7 @@ class Waiting:
         if again_at is not None:
             self.requeue_at[pending_class] = again_at
         pending_class.unschedulable = reason
+        pending_class.offered, pending_class.moved = None, 0
         self.unschedulable.add(pending_class)
         if pending_class.held_back is not None:
             self.held_back.add(pending_class)
@@ -117,8 +118,8 @@ class Waiting:
         """A limit stops one user's line here until it allows more, others are served. Returns the line's units."""
         pending_class.limited[user] = reason
         self.limited.add(pending_class)
-        self._offer(pending_class.queue, pending_class)
-        theirs = sorted(unit for _, unit in pending_class.lines.get(user, ()) if unit.alive)
+        line = pending_class.lines.get(user)
+        theirs = sorted(unit for _, unit in line.units if unit.alive) if line is not None else []
         pending_class.unreported = [unit for unit in pending_class.unreported if unit.user != user]
         return theirs
 
@@ -128,13 +129,23 @@ class Waiting:
             (each for each in self.limited if any(node.name in freed for node in each.queue.path)), key=PendingClass.order
         ):
             self.limited.discard(pending_class)
-            pending_class.limited.clear()
-            if pending_class.unschedulable is None:
-                self._offer(pending_class.queue, pending_class)
+            for user in list(pending_class.limited):
+                pending_class.allow(user)
+                if pending_class.unschedulable is None and (line := pending_class.lines.get(user)) is not None:
+                    self._offer_line(line)
+
+    def _sweep(self, node: QueueNode) -> None:
+        """Classes in which nothing waits stay, for what comes to wait in them again, until there are too many."""
+        for pending_class in list(node.pending_classes.values()):
+            if not pending_class.waiting and pending_class.unschedulable is None:
+                self._dissolve(pending_class)
+        node.sweep_at = 2 * len(node.pending_classes) + _SLACK
 
     def _dissolve(self, pending_class: PendingClass) -> None:
         """No unit waits in a class any more."""
-        pending_class.queue.pending_classes.pop(pending_class.composition, None)
+        known = pending_class.queue.pending_classes
+        if known.get(pending_class.composition) is pending_class:
+            del known[pending_class.composition]
         self.limited.discard(pending_class)
         self.blocked_by.pop(pending_class, None)
 
@@ -167,16 +178,23 @@ class Waiting:
             pending_class.queue.blocked = unit.rank
 
     def _reopen(self, node: QueueNode) -> None:
-        if node.heads and not node.listed:
+        if not node.listed:
             self.order.enlist(node)
 
-    def _offer(self, node: QueueNode, pending_class: PendingClass) -> None:
-        unit = pending_class.first()
-        if unit is None:
-            return
-        self._head(node, pending_class, unit)
-        if not node.listed or node.heads[0][2] is pending_class:
+    def _offer(self, pending_class: PendingClass) -> None:
+        """All lines of a class may be tried."""
+        node = pending_class.queue
+        node.lines.offer_all(pending_class)
+        first = node.lines.first()
+        if first is not None and (not node.listed or first.pending_class is pending_class):
             self.order.enlist(node)  # once more if it may go before others now
+
+    def _offer_line(self, line: Line) -> None:
+        """The first of a line may be tried."""
+        node = line.pending_class.queue
+        node.lines.offer(line)
+        if not node.listed or node.lines.first() is line.first():
+            self.order.enlist(node)
 
     def queue_position(self, unit: Unit, *, held: bool = False) -> QueuePosition:
         """The position of a unit's queue among all, with the unit as its next. held: the unit has places already."""
@@ -209,10 +227,9 @@ class Waiting:
         """Put all lines, and all queues, in order anew: also units that an exception kept from being put back."""
         self.order.clear()
         for node in self.tree.queues.values():
-            node.heads.clear()
-            node.heads_outdated = False
+            node.lines.clear()
             for pending_class in list(node.pending_classes.values()):
-                pending_class.offered = None
+                pending_class.distrust()
                 if not pending_class.waiting:
                     self.unschedulable.discard(pending_class)
                     self.requeue_at.pop(pending_class, None)
@@ -220,9 +237,18 @@ class Waiting:
                     self._dissolve(pending_class)
                 elif pending_class.unschedulable is None:
                     try:
-                        self._offer(node, pending_class)
+                        for line in pending_class.lines.values():
+                            if (unit := line.first()) is not None:
+                                node.place(unit)  # raises here rather than where another class is put in order
+                        node.lines.offer_all(pending_class)
                     except Exception as error:  # noqa: BLE001 - the others stand in line all the same
                         self.unlisted.append((pending_class, error))
+            first = node.lines.first()
+            if first is not None and (whose := pending_class_of(first)) is not None:
+                try:
+                    self.order.enlist(node)
+                except Exception as error:  # noqa: BLE001 - other queues are served all the same
+                    self.unlisted.append((whose, error))
         self.held_back = {pending_class for pending_class in self.unschedulable if pending_class.held_back is not None}
 
     def devices_waited_for(self, pending_class: PendingClass) -> int:
@@ -232,37 +258,7 @@ class Waiting:
         )
 
     def _first(self, node: QueueNode) -> Unit | None:
-        if node.heads_outdated:
-            # A user holds less than when the heads were put in order, and may go before others now.
-            node.heads_outdated = False
-            node.heads.clear()
-            for pending_class in node.pending_classes.values():
-                if pending_class.unschedulable is None and (unit := pending_class.first()) is not None:
-                    self._head(node, pending_class, unit)
-        heads = node.heads
-        while heads and node.blocked is None:
-            place, _, pending_class = heads[0]
-            unit = pending_class.first() if pending_class.unschedulable is None else None
-            if unit is not None:
-                present = node.place(unit)
-                if present == place:
-                    return unit
-                if pending_class.offered == place:  # it is out of date: its user holds more now, or another unit is its first
-                    self._sequence += 1
-                    pending_class.offered = present
-                    heapreplace(heads, (present, self._sequence, pending_class))
-                    continue
-            heappop(heads)
-            if (
-                unit is None
-                and pending_class.unschedulable is None
-                and pending_class.offered == place
-                and not pending_class.waiting
-            ):
-                self._dissolve(pending_class)
-        return None
-
-    def _head(self, node: QueueNode, pending_class: PendingClass, unit: Unit) -> None:
-        self._sequence += 1
-        pending_class.offered = node.place(unit)
-        heappush(node.heads, (pending_class.offered, self._sequence, pending_class))
+        """The unit that a queue itself would serve next."""
+        if node.blocked is not None:
+            return None
+        return node.lines.first()

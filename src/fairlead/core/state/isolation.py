@@ -257,9 +257,11 @@ class Isolation:
                 while pending_class.waiting != left:  # each fault takes at least one unit out
                     unit, left = None, pending_class.waiting
                     try:
-                        unit = pending_class.first()
-                        if unit is not None:
-                            queue.place(unit)
+                        for line in list(pending_class.lines.values()):
+                            unit = None
+                            unit = line.first()
+                            if unit is not None:
+                                queue.place(unit)
                         break
                     except Exception as own:  # noqa: BLE001 - the next would raise again: whose fault it is must be found
                         found = True
@@ -350,7 +352,7 @@ def _plainly(subject: Subject) -> Iterable[Task]:
     if isinstance(subject, Unit):
         return subject.tasks
     if isinstance(subject, PendingClass):
-        return [task for line in subject.lines.values() for _, unit in line for task in unit.tasks if task.unit is unit]
+        return [task for line in subject.lines.values() for _, unit in line.units for task in unit.tasks if task.unit is unit]
     if isinstance(subject, Gang):
         return [task for task in subject.tasks.values() if task.state is TaskState.WAITING]
     if isinstance(subject, Task):
