@@ -39,6 +39,19 @@ def agree(waiting, rnd):
             assert waiting._first(queue) is first_of_queue(queue), queue
 
 
+def stopped_rightly(state):
+    """Whoever a limit stops is still beyond it, unless the next pass tries it again."""
+    if state.queues.accounts.freed:
+        return
+    for queue in state.queues.queues.values():
+        for each in queue.pending_classes.values():
+            for user in each.limited if each.unschedulable is None else ():
+                line = each.lines.get(user)
+                unit = line.first() if line is not None else None
+                if unit is not None and len(unit.tasks) == 1:
+                    assert state.queues.limits.over_limit(unit.tasks[0]) is not None, unit.key
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_the_kept_order_is_the_plain_one_after_every_event_and_decision(seed, monkeypatch):
     rnd = random.Random(seed)
@@ -79,6 +92,7 @@ def test_the_kept_order_is_the_plain_one_after_every_event_and_decision(seed, mo
             happens(state, rnd, now, number)
         decided = run(state, now)
         agree(state.queues.waiting, rnd)
+        stopped_rightly(state)
         if rnd.random() < 0.8:
             confirm(state, decided)
         if rnd.random() < 0.1:

@@ -46,12 +46,9 @@ def notify(state: ClusterState) -> Iterator[Transaction]:
         if pending_class.unreported and pending_class.unschedulable is not None:
             with state.isolation.guard("notices", pending_class):
                 yield from refuse(state, state.queues.waiting.to_report(pending_class), pending_class.unschedulable)
-    for pending_class in sorted(state.queues.waiting.limited, key=PendingClass.order):
-        with state.isolation.guard("notices", pending_class):
-            late = [unit for unit in pending_class.unreported if unit.alive and unit.user in pending_class.limited]
-            pending_class.unreported = [unit for unit in pending_class.unreported if unit.user not in pending_class.limited]
-            for unit in late:
-                yield from refuse(state, [unit], pending_class.limited[unit.user])
+    for reason, unit in state.queues.waiting.late_units():
+        with state.isolation.guard("notices", unit):
+            yield from refuse(state, [unit], reason)
 
 
 def report_overdue(state: ClusterState) -> Iterator[Transaction]:

@@ -3,7 +3,7 @@
 A class whose first unit has no place is unschedulable, with the reason. It is tried again
 
 - at a time: when its search backoff ends (`requeue_after_backoff`), or from when on more may be done for it (`_again_at`);
-- when work that blocks it no longer waits (`cycles.requeue_blocked`), or limits of its users ease (`Waiting.ease`);
+- when work that blocks it no longer waits (`cycles.requeue_blocked`), or limits let its users go on (`queues.stopped`);
 - when one of the conditions in `CONDITIONS` holds, each for the reasons that it is there for;
 - at once, where that happens: another user's unit becomes its first (`Waiting.push`), or the head that blocked its queue is gone.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from fairlead.api.reasons import Reason, ReasonCode
@@ -97,12 +97,30 @@ def requeue(state: ClusterState, now: float) -> None:
     nodes.gained.clear()
     freed.clear()
     nodes.gpu_headroom_wanted = nodes.gpu_headroom_wanted and bool(waiting.unschedulable)
-    waiting.retry_limited(queues)
+    waiting.retry_limited(queues, partial(_may_take_own, state))
     for pending_class in sorted(waiting.unschedulable, key=PendingClass.order):
         with guard("requeue", pending_class):
             helped, pending_class.seen = _check(state, pending_class, rows, queues)
             if helped:
                 waiting.requeue(pending_class)
+
+
+def _may_take_own(state: ClusterState, unit: Unit) -> bool:
+    """Whether there may be pods that a unit which a limit of its user stops would preempt, and that are of that user.
+
+    Shares help only where users are limited above its queue: pods of its own queue are not preempted for these.
+    """
+    first = unit.tasks[0]
+    if not state.policy.preempt or first.pod.never_preempts:
+        return False
+    queue, service = state.queues.queues[first.queue], state.services.of(first)
+    if state.pods.elastic or service.levels or service.scope != "Queue":
+        return True
+    if any(count and each < unit.priority for each, count in queue.priorities.items()):
+        return True
+    return any(node.meter is not None for node in queue.path[1:]) and (
+        state.queues.fair.scarce(queue) or reclaims_from(state, unit) <= state.services.now
+    )
 
 
 def must_requeue(state: ClusterState) -> bool:

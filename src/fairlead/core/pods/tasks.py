@@ -171,7 +171,7 @@ def shapes_of(tasks: Iterable[Task]) -> list[RankedShape]:
 class Waiting(Protocol):
     """Where a unit waits: a pending class of a queue (`queues.tree.PendingClass`)."""
 
-    def leave(self) -> None:
+    def leave(self, unit: Unit) -> None:
         """One of its units waits no longer."""
 
 
@@ -229,7 +229,7 @@ class Unit:
         if self.alive:
             self.alive = False
             if self.pending_class is not None:
-                self.pending_class.leave()
+                self.pending_class.leave(self)
 
     @property
     def level(self) -> int:

@@ -258,6 +258,7 @@ class Accounts:
 
     def measure(self, node: QueueNode) -> None:
         """Begin, or end, to keep account of users and jobs."""
+        node.measured_anew = True
         if not wanted(node.policy):
             node.meter = None
             return

@@ -30,10 +30,13 @@ class Meter:
         self.foreign: dict[tuple[str, str], int] = {}  # the part of it that pods of other schedulers hold
         self.pods: dict[str, int] = {}  # job -> pods of it that have a node
         self.running: dict[str, int] = {}  # user -> jobs
+        self.less: set[str] = set()  # users who hold less, or did in a trial, since it was cleared
 
     def charge(self, task: Task, charge: Charge, sign: int) -> None:
         """A task got a node (1) or left it (-1)."""
         log, user, job = self.log, task.user, task.job
+        if sign < 0:
+            self.less.add(user)
         for resource, amount in charge:
             log.add(self.held, (user, resource), sign * amount)
         if not task.pod.ours:  # it holds amounts, and is no job: it is not admitted, so no limit of jobs could keep it waiting

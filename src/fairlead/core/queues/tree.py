@@ -19,6 +19,7 @@ from fairlead.core.pods.rank import Rank
 from fairlead.core.pods.tasks import Task, TaskState, Unit, demand_of
 from fairlead.core.queues.lines import Line, QueueLines
 from fairlead.core.queues.meters import Meter
+from fairlead.core.queues.stopped import StoppedLines
 from fairlead.core.queues.users import UserAmounts, UserHeap, UserKey
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class PendingClass:
         "demand",
         "elastic",
         "held_back",
+        "late",
         "limited",
         "lines",
         "moved",
@@ -122,13 +124,16 @@ class PendingClass:
         self.held_back: Unit | None = None  # who would reclaim from its queue at once if it started
         self.offered: UserKey | None = None  # of its entry where it stands for its lines (`lines.Level`)
         self.moved = 0  # how often that entry sank
-        self.unreported: list[Unit] = []  # came since the others were given the reason
+        self.unreported: dict[Unit, None] = {}  # came since the others were given the reason
+        self.late: list[Unit] = []  # came since a limit stopped their users, and are not among these
         self.reported: ReasonCode | None = None
 
-    def leave(self) -> None:
+    def leave(self, unit: Unit) -> None:
         """One of its units waits no longer."""
         self.waiting -= 1
         self.queue.pods_waiting -= self.pods
+        if unit.user in self.limited:
+            self.queue.stopped.doubt(self, (unit.user,))
 
     def order(self) -> tuple[str, str]:
         """The same in every process: by queue, then by composition."""
@@ -143,8 +148,11 @@ class PendingClass:
         if line is None:
             line = self.lines[user] = Line(self, user)
         heappush(line.units, (unit.rank, unit))
-        if self._by_user is not None and line.units[0][1] is unit:
-            self._by_user.put(user)
+        if line.units[0][1] is unit:
+            if self._by_user is not None:
+                self._by_user.put(user)
+            if user in self.limited:
+                self.queue.stopped.doubt(self, (user,))
         return line
 
     def drop(self, line: Line) -> None:
@@ -154,8 +162,12 @@ class PendingClass:
 
     def allow(self, user: str) -> None:
         """No limit stops a user any more."""
-        if self.limited.pop(user, None) is not None and self._by_user is not None:
+        del self.limited[user]
+        if self._by_user is not None:
             self._by_user.put(user)
+        if self.late:
+            self.unreported.update((unit, None) for unit in self.late if unit.user == user)
+            self.late = [unit for unit in self.late if unit.user != user]
 
     def distrust(self) -> None:
         """Derive anew which unit is first."""
@@ -215,8 +227,9 @@ def pending_class_of(unit: Unit) -> PendingClass | None:
 class QueueNode:
     """One queue: its policy, what it and its descendants hold, and its pending classes."""
 
-    def __init__(self, name: str, parent: QueueNode | None) -> None:
+    def __init__(self, name: str, parent: QueueNode | None, stopped: StoppedLines) -> None:
         self.name = name
+        self.stopped = stopped
         self.parent = parent
         self.policy = Queue(name)
         self.used: dict[str, int] = {}
@@ -239,6 +252,7 @@ class QueueNode:
         self.users = UserAmounts()  # what users hold of this very queue
         self.lines = QueueLines(self.users)
         self.meter: Meter | None = None  # only where there are limits by user or by job
+        self.measured_anew = False  # limits by user or by job may be others, or none
         self.listed = 0  # which entry in its parent's heap is its own; 0: none
         self.below: list[Entry] = []  # its children, as `core.order` keeps them
         self.guarantee = 0.0  # the largest part of all that there is of a resource that its quota is
@@ -293,6 +307,15 @@ class QueueNode:
                 return one, two
         return None
 
+    def users_with_less(self) -> list[str] | None:
+        """The users who hold less of what is limited since this was asked last; None: all may, or limits changed."""
+        anew, self.measured_anew = self.measured_anew, False
+        if self.meter is None:
+            return None if anew else []
+        users = sorted(self.meter.less)
+        self.meter.less.clear()
+        return None if anew else users
+
     def up_to(self, top: QueueNode) -> tuple[QueueNode, ...]:
         """This queue and those above it, up to and with one of them."""
         return self.path[: self.path.index(top) + 1]
@@ -311,6 +334,7 @@ class QueueTree:
         self.nodes = nodes
         self.pools = Pools(nodes)
         self.queues: dict[str, QueueNode] = {}
+        self.stopped = StoppedLines()
         self._totals = -1  # for which capacity of the nodes percentages were worked out
         # By the victim's uid: placeholders for what it fills beyond what was given away.
         self.closing: Mapping[str, Sequence[Task]] = {}
@@ -347,7 +371,7 @@ class QueueTree:
         """The node of a queue; it is made where the name is new."""
         node = self.queues.get(name)
         if node is None:
-            node = self.queues[name] = QueueNode(name, None)
+            node = self.queues[name] = QueueNode(name, None, self.stopped)
         return node
 
     # -- policies ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ queue goes first, and a limit for one user stops that line alone (`lines`). Whic
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fairlead.api.reasons import Reason
@@ -15,6 +16,7 @@ from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
 from fairlead.core.queues.shares import FairShares
+from fairlead.core.queues.stopped import Stop
 from fairlead.core.queues.tree import PendingClass, Place, QueueNode, QueuePosition, QueueTree, pending_class_of
 
 _SLACK = 64
@@ -49,7 +51,7 @@ class Waiting:
         self.held_back: set[PendingClass] = set()  # of the unschedulable: held back for a job that waits
         self.requeue_at: dict[PendingClass, float] = {}  # pending classes that are tried again at some time, whatever happens
         self.checked = Versions(0, 0, 0, 0, 0)  # as of the last check of all unschedulable classes
-        self.limited: set[PendingClass] = set()  # where limits stop some users
+        self.late: set[PendingClass] = set()  # in which units came since a limit stopped their users
         self.blocked_by: dict[PendingClass, BlockedBy] = {}  # would take from others in vain -> who would take that in turn
         self.unlisted: list[tuple[PendingClass, Exception]] = []  # could not be put in order, and why
         self.backing_off: set[PendingClass] = set()  # a search for victims was due during its backoff
@@ -72,7 +74,11 @@ class Waiting:
         if node.blocked is not None and unit.rank < node.blocked:
             node.blocked = None
             self._reopen(node)
-        pending_class.unreported.append(unit)
+        if unit.user in pending_class.limited:
+            pending_class.late.append(unit)
+            self.late.add(pending_class)
+        else:
+            pending_class.unreported[unit] = None
         if pending_class.unschedulable is None and unit.user not in pending_class.limited and line.units[0][1] is unit:
             self._offer_line(line)
         elif pending_class.unschedulable is not None and node.policy.users_reclaim and pending_class.first() is unit:
@@ -106,7 +112,10 @@ class Waiting:
             self.held_back.add(pending_class)
         if pending_class.reported != reason.code:
             pending_class.reported = reason.code
-            pending_class.unreported = sorted(pending_class.units)
+            pending_class.unreported = dict.fromkeys(pending_class.units)
+            pending_class.late.clear()
+        if pending_class.limited:
+            self.tree.stopped.doubt(pending_class, pending_class.limited)
         return self.to_report(pending_class)
 
     @property
@@ -116,23 +125,37 @@ class Waiting:
 
     def limit(self, pending_class: PendingClass, user: str, reason: Reason) -> list[Unit]:
         """A limit stops one user's line here until it allows more, others are served. Returns the line's units."""
-        pending_class.limited[user] = reason
-        self.limited.add(pending_class)
         line = pending_class.lines.get(user)
         theirs = sorted(unit for _, unit in line.units if unit.alive) if line is not None else []
-        pending_class.unreported = [unit for unit in pending_class.unreported if unit.user != user]
+        if not theirs:
+            return []
+        pending_class.limited[user] = reason
+        self.tree.stopped.add(pending_class, theirs[0])
+        for unit in theirs:
+            pending_class.unreported.pop(unit, None)
         return theirs
 
-    def retry_limited(self, freed: set[str]) -> None:
-        """These queues hold less, or may hold more: users whom limits stopped are tried again."""
-        for pending_class in sorted(
-            (each for each in self.limited if any(node.name in freed for node in each.queue.path)), key=PendingClass.order
-        ):
-            self.limited.discard(pending_class)
-            for user in list(pending_class.limited):
-                pending_class.allow(user)
-                if pending_class.unschedulable is None and (line := pending_class.lines.get(user)) is not None:
-                    self._offer_line(line)
+    def retry_limited(self, freed: set[str], may_take: Callable[[Unit], bool]) -> None:
+        """Users whom limits stopped are tried again where they may go on; see `StoppedLines.freed`."""
+        for stop in self.tree.stopped.freed(self.tree.queues, freed, may_take):
+            self._allow(stop)
+
+    def _allow(self, stop: Stop) -> None:
+        pending_class, user = stop
+        self.tree.stopped.remove(stop)
+        pending_class.allow(user)
+        line = pending_class.lines.get(user)
+        if line is not None and pending_class.unschedulable is None:
+            self._offer_line(line)
+
+    def late_units(self) -> list[tuple[Reason, Unit]]:
+        """Units that came since a limit stopped their users, each with the reason; each is returned once."""
+        found = []
+        for pending_class in sorted(self.late, key=PendingClass.order):
+            found += [(pending_class.limited[unit.user], unit) for unit in pending_class.late if unit.alive]
+            pending_class.late.clear()
+        self.late.clear()
+        return found
 
     def _sweep(self, node: QueueNode) -> None:
         """Classes in which nothing waits stay, for what comes to wait in them again, until there are too many."""
@@ -146,7 +169,8 @@ class Waiting:
         known = pending_class.queue.pending_classes
         if known.get(pending_class.composition) is pending_class:
             del known[pending_class.composition]
-        self.limited.discard(pending_class)
+        for stop in self.tree.stopped.of_class(pending_class):
+            self.tree.stopped.remove(stop)
         self.blocked_by.pop(pending_class, None)
 
     @property
@@ -168,7 +192,9 @@ class Waiting:
 
     def to_report(self, pending_class: PendingClass) -> list[Unit]:
         """Units of an unschedulable class for which the reason is not reported yet."""
-        units, pending_class.unreported = [unit for unit in pending_class.unreported if unit.alive], []
+        units = [unit for unit in (*pending_class.unreported, *pending_class.late) if unit.alive]
+        pending_class.unreported.clear()
+        pending_class.late.clear()
         return units
 
     def block(self, pending_class: PendingClass) -> None:
