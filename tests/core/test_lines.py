@@ -37,6 +37,11 @@ def agree(waiting, rnd):
             assert each.first() is first_of(each), each.composition
         if rnd.random() < 0.5:
             assert waiting._first(queue) is first_of_queue(queue), queue
+        if queue.listed and not queue.touched:
+            heap = queue.parent.below if queue.parent is not None else waiting.order._top
+            (key,) = [entry[0] for entry in heap if entry[1] == queue.listed]
+            assert queue.head is waiting.order._head_of(queue), f"{queue} has another head than is remembered"
+            assert key == waiting.order._key(queue, queue.head), f"the key of {queue} is not as it is remembered"
 
 
 def stopped_rightly(state):

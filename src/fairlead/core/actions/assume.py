@@ -20,7 +20,9 @@ from fairlead.core.state.cluster import ClusterState
 def begin(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> Iterator[Transaction]:
     """Those of a unit that have places start, unless members with places wait for victims."""
     assume(state, unit, placed, now)
-    if not _joins_held(state, unit, placed):
+    if unit.gang is None and not placed[0].pod.placeholder:
+        yield Place((_binding(state, placed[0]),))  # as most are
+    elif not _joins_held(state, unit, placed):
         yield from start(state, placed, now)
 
 

@@ -114,6 +114,7 @@ class Accounts:
             if node.meter is not None:
                 node.meter.charge(task, charge, sign)
             log.add_all(node.used, charge, sign)
+            node.touched = True
         if sign < 0 and not log.depth:
             self.freed.update(node.name for node in own.path)
 
@@ -199,6 +200,7 @@ class Accounts:
         for node, charge in self.charges_of(debt):
             log.add_all(node.used, charge, sign)
             log.add_all(node.leaving, charge, sign)
+            node.touched = True
             if charge and sign < 0 and not log.depth:
                 self.freed.add(node.name)
 
@@ -215,6 +217,7 @@ class Accounts:
             for account in (node.used, node.leaving, node.foreign, node.placed, node.guests, node.priorities, node.holds):
                 account.clear()
             node.users.anew()
+            node.touched = True
         for task, row in charged:
             own, charge = self.tree.node_of(task.queue), self.tree.charge_at(task.shape, row)
             if task.pod.ours:
@@ -311,6 +314,7 @@ class Accounts:
     @staticmethod
     def _add(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
         for node in nodes:
+            node.touched = True
             for resource, amount in charge:
                 node.used[resource] = node.used.get(resource, 0) + sign * amount
 

@@ -32,7 +32,7 @@ class Limits:
 
         row: where they would be placed; limits for its pools count, too. -1: anywhere, these do not count.
         """
-        charge = self.tree.charge_at(task.shape, row)
+        charge = self.tree.charge_at(task.shape, row) if self.tree.pools.named else task.shape.charge
         for node in self.tree.node_of(task.queue).path:
             if node.meter is not None:
                 refused = node.meter.refused(task, charge, count, self._scales)
@@ -44,7 +44,7 @@ class Limits:
                 limit = node.limits.get(resource)
                 if limit is not None and node.used.get(resource, 0) + amount * count > limit:
                     return self._beyond(node, resource, limit, amount * count)
-        return self._breaks_guarantee(task, charge, count)
+        return self._breaks_guarantee(task, charge, count) if self.guarantees.classes else None
 
     def over_limits(self, unit: Unit) -> Reason | None:
         """The limit on its queue's path that keeps a unit out wherever it is placed; those of users not counted."""

@@ -111,17 +111,20 @@ class Level:
         while heads:
             age, number, line = heads[0]
             if line.offered is age:
-                unit = line.first()
-                if unit is not None and line.open:
+                units, pending_class = line.units, line.pending_class
+                unit = units[0][1] if units and units[0][1].alive else line.first()
+                if unit is not None and pending_class.unschedulable is None and user not in pending_class.limited:
                     rank = unit.rank
                     if rank.created == age[0] and rank.name == age[1]:
                         return unit
                     line.offered = rank.created, rank.name
                     heapreplace(heads, (line.offered, number, line))
+                    if heads[0][0] is line.offered:
+                        return unit
                     continue
                 line.offered = None
                 if unit is None:
-                    line.pending_class.drop(line)
+                    pending_class.drop(line)
             heappop(heads)
         self._heads.pop(user, None)
         return None

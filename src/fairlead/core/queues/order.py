@@ -7,13 +7,14 @@ deserved share with the head placed (`FairShares.dominant_share`), larger guaran
 pod's UID: no tie is decided by a queue's name. A queue's own pods go before those of its children.
 
 Keys only get worse while units are placed, so an entry that is out of date is put back with its present key when it is met at
-the top; whatever may make a key better lists the queue, and those above it, anew.
+the top; whatever may make a key better lists the queue, and those above it, anew. A head and its key hold until something
+changes in the queue or below it (`QueueNode.touch`), in what all nodes offer, or in shares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.queues.tree import Entry, Key, QueueNode, QueuePosition, Step
@@ -25,15 +26,21 @@ class QueueOrder:
     """The heaps, and the next unit.
 
     first: the unit that a queue itself would serve next. share: (queue, unit) -> part of its deserved share that the queue
-    would hold.
+    would hold. offered: a version of what all nodes offer.
     """
 
     def __init__(
-        self, queues: dict[str, QueueNode], first: Callable[[QueueNode], Unit | None], share: Callable[[QueueNode, Unit], float]
+        self,
+        queues: dict[str, QueueNode],
+        first: Callable[[QueueNode], Unit | None],
+        share: Callable[[QueueNode, Unit], float],
+        offered: Callable[[], int],
     ) -> None:
         self.queues = queues
         self._first = first
         self._share = share
+        self._offered = offered
+        self._seen = -1
         self._top: list[Entry] = []
         self._sequence = 0
 
@@ -46,23 +53,28 @@ class QueueOrder:
 
     def next(self) -> Unit | None:
         """The unit that is served next, or None when nothing waits that could be tried."""
+        offered = self._offered()
+        if offered != self._seen:
+            self._seen = offered
+            self.touch_all()
         return self._pick(self._top)
+
+    def touch_all(self) -> None:
+        """No head, and no key, is known to hold."""
+        for node in self.queues.values():
+            node.touched = True
 
     def enlist(self, node: QueueNode) -> None:
         """Put a queue, and those above it, in their places."""
         for each in node.path:
-            head = self._head_of(each)
-            if head is None:
-                each.listed = 0
-            else:
-                self._enter(each, self._key(each, head))
+            self._put(each)
 
     def again(self, changed: QueueNode | None = None) -> None:
         """Shares may have changed: of all queues, or of one that holds less, and those above it."""
         if changed is not None:
             for each in changed.path:
-                if each.listed and (head := self._head_of(each)) is not None:
-                    self._enter(each, self._key(each, head))
+                if each.listed:
+                    self._put(each)
             return
         found = {id(above): above for each in self.queues.values() if each.listed for above in each.path}
         listed = sorted(found.values(), key=lambda each: -len(each.path))
@@ -70,15 +82,20 @@ class QueueOrder:
         for heap in heaps:
             heap.clear()
         for each in listed:  # from below
-            head = self._head_of(each)
-            each.listed = 0
-            if head is not None:
-                self._enter(each, self._key(each, head))
+            self._put(each)
 
     def position(self, node: QueueNode, unit: Unit, share: Callable[[QueueNode, Unit], float] | None = None) -> QueuePosition:
         """The position of a queue among all with a unit as its head, and as that of all above it. share: another than its own."""
         steps = tuple(self._step(each, unit, share or self._share) for each in reversed(node.path))
         return steps[0][0], not unit.express, steps
+
+    def _put(self, node: QueueNode) -> None:
+        """Put a queue among its siblings anew."""
+        head = self._find_head(node)
+        if head is None:
+            node.listed = 0
+        else:
+            self._enter(node, self._key(node, head))
 
     def _enter(self, node: QueueNode, key: Key) -> None:
         self._sequence += 1
@@ -94,24 +111,35 @@ class QueueOrder:
         return -node.policy.priority, share(node, head), -node.guarantee, head.rank.created, head.tasks[0].pod.uid
 
     def _key(self, node: QueueNode, head: Unit) -> Key:
-        step = self._step(node, head, self._share)
-        return step[0] if node.parent is None else 0, not head.express, step
+        priority, rank = -node.policy.priority, head.rank
+        step = priority, self._share(node, head), -node.guarantee, rank.created, head.tasks[0].pod.uid
+        return priority if node.parent is None else 0, not head.express, step
 
     def _pick(self, heap: list[Entry]) -> Unit | None:
         """The head of the first in a heap."""
         while heap:
             key, entry, node = heap[0]
-            head = self._head_of(node) if entry == node.listed else None
+            if entry != node.listed:
+                heappop(heap)
+                continue
+            if not node.touched:
+                return node.head
+            head = self._find_head(node)
             if head is None:
                 heappop(heap)
-                if entry == node.listed:
-                    node.listed = 0
-            elif (present := self._key(node, head)) == key:
+                node.listed = 0
+                continue
+            present = self._key(node, head)
+            if present == key:
                 return head
-            else:
-                heappop(heap)
-                self._enter(node, present)
+            heapreplace(heap, (present, entry, node))
         return None
+
+    def _find_head(self, node: QueueNode) -> Unit | None:
+        """The same as `_head_of`, remembered until something changes."""
+        node.touched = False
+        head = node.head = self._head_of(node)
+        return head
 
     def _head_of(self, node: QueueNode) -> Unit | None:
         """The unit that would be served next of a queue and those below it."""

@@ -113,6 +113,7 @@ class Queues:
         self.accounts.recount_pools()
         self.tree.pools_changed()
         self.fair.touch()
+        self.waiting.order.touch_all()
 
     def settle(self, now: float) -> None:
         """Bring percentages up to the nodes' present capacity, and shares up to what is held and asked for."""

@@ -189,7 +189,8 @@ class FairShares:
             for resource, quota in node.quota.items():
                 held = used.get(resource, 0) + more.get(resource, 0)
                 if held:
-                    top = max(top, held / quota if quota else 1 + self._of_cluster(resource, held))
+                    part = held / quota if quota else 1 + self._of_cluster(resource, held)
+                    top = max(top, part)
             return top
         for resource in (CPU, MEMORY, *self.tree.nodes.gpu_resources):
             held = used.get(resource, 0) + more.get(resource, 0)

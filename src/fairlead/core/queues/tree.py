@@ -132,6 +132,7 @@ class PendingClass:
         """One of its units waits no longer."""
         self.waiting -= 1
         self.queue.pods_waiting -= self.pods
+        self.queue.touch()
         if unit.user in self.limited:
             self.queue.stopped.doubt(self, (unit.user,))
 
@@ -147,6 +148,7 @@ class PendingClass:
         line = self.lines.get(user)
         if line is None:
             line = self.lines[user] = Line(self, user)
+        self.queue.touch()
         heappush(line.units, (unit.rank, unit))
         if line.units[0][1] is unit:
             if self._by_user is not None:
@@ -254,6 +256,8 @@ class QueueNode:
         self.meter: Meter | None = None  # only where there are limits by user or by job
         self.measured_anew = False  # limits by user or by job may be others, or none
         self.listed = 0  # which entry in its parent's heap is its own; 0: none
+        self.head: Unit | None = None  # the unit that is served next of it and those below it, if it was not touched since
+        self.touched = True
         self.below: list[Entry] = []  # its children, as `core.order` keeps them
         self.guarantee = 0.0  # the largest part of all that there is of a resource that its quota is
 
@@ -306,6 +310,11 @@ class QueueNode:
             if one is not two:
                 return one, two
         return None
+
+    def touch(self) -> None:
+        """What it holds, or what waits in it, has changed: for those above it, too, another unit may be next."""
+        for node in self.path:
+            node.touched = True
 
     def users_with_less(self) -> list[str] | None:
         """The users who hold less of what is limited since this was asked last; None: all may, or limits changed."""

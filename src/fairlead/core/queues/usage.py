@@ -70,7 +70,9 @@ class UsageBook:
             for user in [user for user, used in past.items() if not used and not any(node.holds.get(user, ()))]:
                 del users[user], past[user]  # nothing is left of what they used
                 node.holds.pop(user, None)
-            node.users.use_of_late(past)
+            if past != node.users.past:
+                node.users.use_of_late(past)
+                node.touch()
 
     def part_of(self, name: str, now: float, capacity: int) -> float:
         """A queue's decayed use as a part of so many devices, 0 to 1."""

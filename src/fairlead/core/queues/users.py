@@ -53,9 +53,8 @@ class UserAmounts:
 
     def use_of_late(self, past: dict[str, int]) -> None:
         """What users used of late, as of now."""
-        if past != self.past:
-            self.past = past
-            self.anew()
+        self.past = past
+        self.anew()
 
     def since(self, seen: int) -> list[str] | None:
         """Who came to hold less since so many changes; None: all may."""
@@ -122,6 +121,8 @@ class UserHeap:
                 return unit
             keys[user] = present
             heapreplace(heap, (present, number, user))
+            if heap[0][0] is present:
+                return unit
         return None
 
     def _follow(self) -> None:

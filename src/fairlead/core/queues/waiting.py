@@ -46,7 +46,7 @@ class Waiting:
     def __init__(self, tree: QueueTree, fair: FairShares) -> None:
         self.tree = tree
         self.fair = fair
-        self.order = QueueOrder(tree.queues, self._first, fair.dominant_share_with)
+        self.order = QueueOrder(tree.queues, self._first, fair.dominant_share_with, lambda: tree.nodes.totals_version)
         self.unschedulable: set[PendingClass] = set()
         self.held_back: set[PendingClass] = set()  # of the unschedulable: held back for a job that waits
         self.requeue_at: dict[PendingClass, float] = {}  # pending classes that are tried again at some time, whatever happens
@@ -90,6 +90,7 @@ class Waiting:
         self.held_back.discard(pending_class)
         self.requeue_at.pop(pending_class, None)
         pending_class.unschedulable = pending_class.held_back = None
+        pending_class.queue.touch()
         if pending_class.queue.blocked is not None:
             pending_class.queue.blocked = None
             self._reopen(pending_class.queue)
@@ -106,6 +107,7 @@ class Waiting:
         if again_at is not None:
             self.requeue_at[pending_class] = again_at
         pending_class.unschedulable = reason
+        pending_class.queue.touch()
         pending_class.offered, pending_class.moved = None, 0
         self.unschedulable.add(pending_class)
         if pending_class.held_back is not None:
@@ -130,6 +132,7 @@ class Waiting:
         if not theirs:
             return []
         pending_class.limited[user] = reason
+        pending_class.queue.touch()
         self.tree.stopped.add(pending_class, theirs[0])
         for unit in theirs:
             pending_class.unreported.pop(unit, None)
@@ -144,6 +147,7 @@ class Waiting:
         pending_class, user = stop
         self.tree.stopped.remove(stop)
         pending_class.allow(user)
+        pending_class.queue.touch()
         line = pending_class.lines.get(user)
         if line is not None and pending_class.unschedulable is None:
             self._offer_line(line)
@@ -202,6 +206,7 @@ class Waiting:
         unit = pending_class.first()
         if unit is not None:
             pending_class.queue.blocked = unit.rank
+            pending_class.queue.touch()
 
     def _reopen(self, node: QueueNode) -> None:
         if not node.listed:
@@ -252,6 +257,7 @@ class Waiting:
     def relist(self) -> None:
         """Put all lines, and all queues, in order anew: also units that an exception kept from being put back."""
         self.order.clear()
+        self.order.touch_all()
         for node in self.tree.queues.values():
             node.lines.clear()
             for pending_class in list(node.pending_classes.values()):
