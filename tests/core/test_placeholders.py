@@ -54,8 +54,7 @@ def test_it_is_no_victim_and_does_not_move():
     state, placeholder = moving.state, moving.kept
     queue = state.queues.queues["mine"]
     assert placeholder in queue.placed.values(), "its queue is charged for it, and its pods are asked for victims"
-    found = [task for victim in victims_of(state).of_queue("mine") for task in victim.tasks]
-    assert [task.pod.name for task in found] == [moving.stays]
+    assert [state.tasks[uid].pod.name for uid in victims_of(state).listed.of] == [moving.stays]
     assert not state.moves.is_movable(placeholder)
 
 

@@ -39,8 +39,7 @@ def beyond_leaving(state: ClusterState, leaving: Leaving, search: Callable[[], P
     """The plan that a search finds when these are gone, with those of them for which it waits; None changes nothing."""
     if not leaving:
         return search()
-    for queue in sorted({task.queue for task, _ in leaving if task.queue in state.queues.queues}):
-        victims_of(state).of_queue(queue)  # as things stand: a gang of which a member leaves is no victim
+    victims_of(state).list_now()  # as things stand: a gang of which a member leaves is no victim
     mark, gone = _gone(state, leaving)
     fair = state.queues.fair
     shares, fair.division = fair.division, fair.without(frozenset(gone.places), state.services.now)

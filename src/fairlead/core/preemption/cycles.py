@@ -228,7 +228,7 @@ class Cycle:
         """Whether a job that waits would take from it what it took from a task of another queue."""
         together = task.gang if task.gang is not None and not task.gang.spares() else None
         if together is not None:
-            return self._is_followed(together.key, together.placed())
+            return self._is_followed(together.key, together.placed() or [task])
         return self._is_followed(self._state.queues.tree.charge_at(task.shape, task.row), [task])
 
     def in_vain_together(self, victims: list[Task]) -> bool:

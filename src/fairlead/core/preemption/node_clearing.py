@@ -23,7 +23,7 @@ from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.removal import Removal, cost, least_on
 from fairlead.core.preemption.victim import Preemptible
-from fairlead.core.preemption.victims import victims_of
+from fairlead.core.preemption.victims import There, victims_of
 
 
 class _Offer(NamedTuple):
@@ -47,7 +47,7 @@ def clear(preemption: PreemptionPolicy, core: Unit, rows: dict[int, Mask]) -> li
         by_shape.setdefault(task.shape.number, []).append(task)
     largest_first = sorted(by_shape.values(), key=lambda tasks: (-tasks[0].shape.device_milli, tasks[0].pod.key))
     wanted = [(tasks, np.flatnonzero(rows[tasks[0].shape.number]).tolist()) for tasks in largest_first]
-    there = _There(preemption)
+    there = victims_of(preemption.state).there(preemption)
     if not all(_could_hold(preemption, there, each, tasks) for tasks, each in wanted):
         return None
     for sparing in (False, True):
@@ -57,18 +57,7 @@ def clear(preemption: PreemptionPolicy, core: Unit, rows: dict[int, Mask]) -> li
     return None
 
 
-class _There(dict[int, list[Preemptible]]):
-    """The preemptible victims on each row, cheapest first: found once for all offers."""
-
-    def __init__(self, preemption: PreemptionPolicy) -> None:
-        self._preemption = preemption
-
-    def __missing__(self, row: int) -> list[Preemptible]:
-        found = self[row] = victims_of(self._preemption.state).preemptible_on(self._preemption, row)
-        return found
-
-
-def _could_hold(preemption: PreemptionPolicy, there: _There, rows: list[int], tasks: list[Task]) -> bool:
+def _could_hold(preemption: PreemptionPolicy, there: There, rows: list[int], tasks: list[Task]) -> bool:
     """Whether there could be places for alike members by amounts alone, were all preemptible pods of a row gone."""
     state, demand = preemption.state, tasks[0].shape.demand
     held = 0
@@ -86,7 +75,7 @@ class _Clearing:
     sparing: what takes fewest devices is cheapest, so that what may be reclaimed goes furthest; else what loses least.
     """
 
-    def __init__(self, preemption: PreemptionPolicy, there: _There, *, sparing: bool) -> None:
+    def __init__(self, preemption: PreemptionPolicy, there: There, *, sparing: bool) -> None:
         self.state, self.there, self.sparing = preemption.state, there, sparing
         self.ledger = Ledger(preemption)
         self.victims: list[Preemptible] = []

@@ -17,6 +17,7 @@ from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Cycle, kinds_of
+from fairlead.core.preemption.victim import Kind, Victim
 from fairlead.core.queues.entitlement import Entitlement, against, beyond_quota, beyond_share, within_share
 from fairlead.core.queues.tree import QueueNode, pending_class_of
 
@@ -71,6 +72,7 @@ class PreemptionPolicy:
         self._within: dict[str, bool] = {}
         self._within_quota: dict[str, bool] = {}
         self._wanted: dict[str, list[tuple[str, int]]] = {}
+        self._of_kinds: dict[Kind, PreemptionReason | None] = {}
 
     @cached_property
     def _cycle(self) -> Cycle:
@@ -277,13 +279,46 @@ class PreemptionPolicy:
             return None
         if task.pod.terminating and not self.state.departures.stays_on(task, self.state.services.now):
             return None
-        if not self.state.services.is_preemptible(task) or self.state.departures.spares(task, self.state.services.now):
+        if self.state.departures.spares(task, self.state.services.now):
             return None
-        other = self.state.queues.queues[task.queue]
-        reason = self._reason_of(task, other)
-        if reason is None or not self._wide or other is self.queue:
+        reason = self.reason_by_kind(task)
+        if reason is None or not self._wide or task.queue == self.queue.name:
             return reason
         return None if self._cycle.in_vain(task) else reason
+
+    def reason_by_kind(self, task: Task) -> PreemptionReason | None:
+        """Why work of a task's kind may be preempted at all, or None if it may not: the same for all of the kind."""
+        if not self.state.services.is_preemptible(task):
+            return None
+        return self._reason_of(task, self.state.queues.queues[task.queue])
+
+    def reason_of_kind(self, kind: Kind) -> PreemptionReason | None:
+        """The same of a kind of which all are alike; asked once."""
+        if kind not in self._of_kinds:
+            self._of_kinds[kind] = self.reason_by_kind(kind.victims[-1].tasks[0])
+        return self._of_kinds[kind]
+
+    def reason_for_victim(self, victim: Victim) -> PreemptionReason | None:
+        """Why a victim may be preempted, as `reason_for_all`, of a state that is as when its kind was first asked about."""
+        tasks, kind = victim.tasks, victim.kind
+        if not kind.alike:
+            return self.reason_for_all(tasks)
+        reason = self.reason_of_kind(kind)
+        if reason is None or (self._wide and kind.queue != self.queue.name):
+            return reason and self.reason_for_all(tasks)
+        if tasks[0].gang is not None and tasks[0].gang is self.unit.gang:
+            return None
+        departures, now = self.state.departures, self.state.services.now
+        if departures.stayed and any(departures.spares(task, now) for task in tasks):
+            return None
+        return reason
+
+    def may_take(self, kind: Kind, wanted: PreemptionReason | None = None) -> bool:
+        """Whether any of a kind may be preempted for a reason, or for any; or must be asked about one by one."""
+        if not kind.alike:
+            return True
+        reason = self.reason_of_kind(kind)
+        return reason is not None and (wanted in (None, reason) or (self._wide and kind.queue != self.queue.name))
 
     def _reason_of(self, task: Task, other: QueueNode) -> PreemptionReason | None:  # noqa: PLR0911 - the first reason
         """The same for one that is preemptible at all, of a queue."""

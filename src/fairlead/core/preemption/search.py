@@ -311,12 +311,16 @@ def _by_subsets(preemption: PreemptionPolicy, core: Unit) -> tuple[list[Preempti
     state = preemption.state
     if not (preemption.entitled or preemption.reclaims_from_users) or victims_of(state).steps <= 0:
         return None
+    there = victims_of(state).rows(preemption)
+    if not there:
+        return None  # without victims no set of them is any use
     rows = np.flatnonzero(np.logical_or.reduce(list(_by_shape(state, core).values()))).tolist()
     if len(core.tasks) > 1:
         fits = _fit_of(state, core)
         return search(preemption, core, [rows] if len(rows) <= _ROWS_TOGETHER else [], lambda _: fits())
     task = core.tasks[0]
-    named = sorted(rows, key=state.nodes.names.__getitem__)
+    # What is preempted elsewhere helps only where it relieves a queue above both.
+    named = sorted((row for row in rows if preemption.nested or row in there), key=state.nodes.names.__getitem__)
     return search(
         preemption,
         core,

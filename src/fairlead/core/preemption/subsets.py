@@ -9,7 +9,7 @@ no more in a larger cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fairlead.core.pods.amounts import by_column, covers, lacking
 from fairlead.core.pods.tasks import Unit
@@ -31,22 +31,42 @@ def search(
     rows: choices of rows that are tried one by one, each with the victims there. fits: whether the unit fits on such rows.
     """
     best: tuple[list[Preemptible], Sequence[int]] | None = None
+    there = _There(preemption)
     for choice in rows:
         if victims_of(preemption.state).steps <= 0:
             break
-        found = _Search(preemption, core, choice, fits).run()
+        found = _Search(there, core, choice, fits).run()
         if found and (best is None or cost(found) < cost(best[0])):
             best = found, choice
     return best
 
 
+class _There:
+    """The victims on rows, found once for all choices; and those that relieve a queue above, wherever they are."""
+
+    def __init__(self, preemption: PreemptionPolicy) -> None:
+        self.preemption = preemption
+        victims = victims_of(preemption.state)
+        self._on = victims.there(preemption)
+        self._relieving: dict[int, list[Preemptible]] = {}
+        for row in sorted(victims.rows(preemption)) if preemption.nested else ():
+            relieving = [each for each in self._on[row] if preemption.relieved_by(each[1].tasks)]
+            if relieving:
+                self._relieving[row] = relieving
+
+    def near(self, rows: Sequence[int]) -> Iterator[Preemptible]:
+        """The victims on rows, or elsewhere where that relieves a queue above, row by row."""
+        on = set(rows)
+        for row in sorted(on | self._relieving.keys()):
+            yield from self._on[row] if row in on else self._relieving[row]
+
+
 class _Search:
     """One choice of rows."""
 
-    def __init__(
-        self, preemption: PreemptionPolicy, core: Unit, rows: Sequence[int], fits: Callable[[Sequence[int]], bool]
-    ) -> None:
-        self.preemption, self.rows, self.state = preemption, rows, preemption.state
+    def __init__(self, there: _There, core: Unit, rows: Sequence[int], fits: Callable[[Sequence[int]], bool]) -> None:
+        self.preemption, self.rows, self.state = there.preemption, rows, there.preemption.state
+        self._there = there
         self.fits = fits
         self.steps = _EACH
         self.best: list[Preemptible] | None = None
@@ -62,11 +82,7 @@ class _Search:
 
     def _classes(self) -> list[list[Preemptible]]:
         """Victims on the rows, or elsewhere where that relieves a queue above: the alike together, cheapest first."""
-        found: dict[int, Preemptible] = {}
-        for row in range(self.state.nodes.count) if self.preemption.nested else self.rows:
-            for each in victims_of(self.state).preemptible_on(self.preemption, row):
-                if row in self.rows or self.preemption.relieved_by(each[1].tasks):
-                    found[id(each[1])] = each
+        found = {id(each[1]): each for each in self._there.near(self.rows)}
         alike: dict[tuple[object, ...], list[Preemptible]] = {}
         for each in found.values():
             tasks = each[1].tasks

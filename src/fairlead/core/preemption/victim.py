@@ -1,4 +1,4 @@
-"""A victim: tasks that only leave together, and in which order victims are taken."""
+"""A victim: tasks that only leave together, in which order victims are taken, and of which kind they are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.pods.tasks import Task, TaskState
 
 Order = tuple[int, int, int, float, int, float, str]
+
+
+class Kind:
+    """Work of one queue, and its victims, the cheapest last. Compared by identity.
+
+    spare: members that their gangs can do without. alike: whether what holds for one of them, why it may be preempted, holds for
+    all.
+    """
+
+    __slots__ = ("alike", "key", "queue", "spare", "victims")
+
+    def __init__(self, key: tuple[object, ...], queue: str, *, spare: bool, alike: bool) -> None:
+        self.key = key
+        self.queue = queue
+        self.spare = spare
+        self.alike = alike
+        self.victims: list[Victim] = []
 
 
 class Victim(NamedTuple):
@@ -22,6 +39,7 @@ class Victim(NamedTuple):
 
     order: Order
     tasks: tuple[Task, ...]
+    kind: Kind
 
     @property
     def lost(self) -> float:

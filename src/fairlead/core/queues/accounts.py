@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from fairlead.core.model.charges import Charge, split
 from fairlead.core.model.undo import UndoLog
+from fairlead.core.pods.changes import Changes
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.guarantees import Guarantees
 from fairlead.core.queues.meters import Meter, wanted
@@ -65,6 +66,7 @@ class Accounts:
         self.guarantees = guarantees
         self.debts: dict[str, Debt] = {}  # by the victim's uid
         self.freed: set[str] = set()  # queues that hold less, or may hold more, since it was cleared
+        self.changes = Changes()
         self._fair_users = fair_users
 
     def charge(self, task: Task, sign: int, row: int) -> QueueNode:
@@ -77,6 +79,7 @@ class Accounts:
         if not pod.ours:
             self._charge_guest(own, task, charge, sign)
             return own
+        self.changes.pods[pod.uid] = None
         if not log.depth:
             # The hot path: nothing to remember.
             if sign > 0:
@@ -133,6 +136,7 @@ class Accounts:
     def reclassify(self, task: Task) -> None:
         """A task, or its gang, names another class of service."""
         node = self.tree.node_of(task.queue)
+        self.changes.pods[task.pod.uid] = None
         if task.pod.uid in node.placed:
             charge = self.tree.charge_at(task.shape, task.row)
             for sign in (-1, 1):
@@ -213,6 +217,7 @@ class Accounts:
 
     def charge_anew(self, charged: Iterable[tuple[Task, int]]) -> None:
         """Everything that queues hold, and users hold of them, is added up anew. charged: the tasks, and on which row each is."""
+        self.changes.everything = True
         for node in self.tree.queues.values():
             for account in (node.used, node.leaving, node.foreign, node.placed, node.guests, node.priorities, node.holds):
                 account.clear()

@@ -53,6 +53,7 @@ class Queues:
             message = f"queue {queue.name!r} cannot have parent {queue.parent!r}: it would be its own ancestor"
             return Reason(ReasonCode.INVALID_SPEC, message)
         self._move(node, parent)
+        self.accounts.changes.everything |= node.policy.users_reclaim != queue.users_reclaim
         node.policy = queue
         node.exists = True
         self.accounts.measure(node)

@@ -30,7 +30,7 @@ class Services:
         self.starts = 0
         self.attained = AttainedService()
         self.limits = TimeLimits(self.of)
-        self._levels: dict[str, int] = {}  # of what runs, in this pass
+        self._levels: dict[str | tuple[str, str], int] = {}  # of what runs, in this pass
         self._due = Agenda()  # uids: when a pod becomes preemptible for a unit for which it was not
 
     def upsert(self, service: ServiceClass) -> bool:
@@ -90,7 +90,7 @@ class Services:
         service = self.of(task)
         if not service.levels:
             return 0
-        key = task.pod.uid if task.gang is None else task.gang.key
+        key = task.pod.uid if task.gang is None else (task.gang.key, service.name)
         level = self._levels.get(key)
         if level is None:
             level = self._levels[key] = service.level(self.attained.of(task, self.now))

@@ -253,6 +253,7 @@ class Belonging:
 
     def _recharge(self, task: Task, pod: Pod, queue: str) -> None:
         placed = task.row >= 0 or self._placement.is_stray(task)
+        self._tables.queues.accounts.changes.pods[pod.uid] = None
         if placed and task.charged:
             self._tables.queues.charge(task, -1, task.row)
         task.pod, task.queue = pod, queue

@@ -98,6 +98,7 @@ class BoundPods:
     def recount(self, task: Task, pod: Pod) -> None:
         """Take over a newer view of a pod that stays where it is, and by which labels it is counted there."""
         tables = self._tables
+        tables.queues.accounts.changes.pods[pod.uid] = None
         self.unread.note(pod)
         if (pod.user, pod.priority) != (task.pod.user, task.pod.priority):
             pod = self._changed_hands(task, pod)

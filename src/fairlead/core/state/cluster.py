@@ -202,6 +202,7 @@ class ClusterState:
     def upsert_class(self, service: ServiceClass) -> None:
         """A class of service came or changed."""
         if self.services.upsert(service):
+            self.queues.accounts.changes.everything = True
             self.queues.name_non_preemptible(self.services.non_preemptible())
             for task in self.tasks.values():
                 if task.row >= 0 and task.pod.ours and task.service_class == service.name:
@@ -213,6 +214,7 @@ class ClusterState:
     def remove_class(self, name: str) -> None:
         """A class of service is gone: its pods are served as those without a class."""
         if self.services.remove(name):
+            self.queues.accounts.changes.everything = True
             self.queues.name_non_preemptible(self.services.non_preemptible())
             self.pending.admit_again(lambda task: task.service_class == name)
 
@@ -317,6 +319,7 @@ class ClusterState:
         """A pass begins: what depends on the time is derived again."""
         self.services.begin(now)
         self.pass_caches.drop()
+        self.queues.accounts.changes.bound(len(self.tasks))
         guard = self.isolation.guard
         self.isolation.begin(now)
         if self.nodes.forget_devices():

@@ -149,6 +149,11 @@ class Departures:
         """Whether a task was a victim that did not go, too short a time ago to be chosen again."""
         return bool(self._stayed) and self._stayed.get(task.pod.uid, (0, 0.0))[1] > now
 
+    @property
+    def stayed(self) -> bool:
+        """Whether any victim did not go."""
+        return bool(self._stayed)
+
     def was_deleted(self, uid: str) -> bool:
         """Whether a victim was on its way out before it was chosen: no disruption budget counts it."""
         departure = self.leaving.get(uid)

@@ -183,6 +183,7 @@ class Evictions:
         self._placement.unstray(victim, victim.pod.node)
         if victim.row >= 0:
             victim.become(TaskState.BOUND)  # its node was gone for a while
+            tables.queues.accounts.changes.pods[uid] = None
         else:
             self._bound.place(victim)
         if victim.gang is not None:

@@ -152,6 +152,7 @@ class Pods:
 
     def _runs(self, task: Task) -> None:
         task.become(TaskState.BOUND)
+        self._tables.queues.accounts.changes.pods[task.pod.uid] = None
         task.faults = 0
         task.reported = None
         self.newly_bound.append(task)

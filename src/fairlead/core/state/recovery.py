@@ -134,6 +134,7 @@ class StateRecovery:
         self._tables.nodes.renew()
         self._tables.shapes.renew()
         self._pass_caches.drop()
+        self._tables.queues.accounts.changes.everything = True
         self._tables.queues.waiting.relist()
 
     def recount(self) -> None:

@@ -61,3 +61,4 @@ class Tables:
     def unsettle(self, gang: Gang) -> None:
         """The gang's units must be made anew before the next decision."""
         self.unsettled[gang.key] = gang
+        self.queues.accounts.changes.gangs[gang.key] = None
