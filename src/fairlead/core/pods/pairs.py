@@ -134,7 +134,7 @@ class _Handles(Generic[Item]):
         return list(found)
 
 
-def _asks_for(selector: Selector) -> tuple[Handle, ...]:
+def asks_for(selector: Selector) -> tuple[Handle, ...]:
     """Labels of which every pod that matches has one; (None,) where there is no such set, () where no pod matches."""
     if selector is None:
         return ()
@@ -237,7 +237,7 @@ class Pairs:
         made = self._counts.get((who, live))
         if made is None:
             made = PodCount(who, live=live)
-            self._counts_by.add(_asks_for(who[0][2]), made)
+            self._counts_by.add(asks_for(who[0][2]), made)
             self._fill(made)
             self._counts[who, live] = made  # once it is complete: what raises before leaves nothing that is asked again
             self.log.when_settled(partial(self._refill, made))
@@ -250,7 +250,7 @@ class Pairs:
         if count.users:
             return
         del self._counts[count.who, count.live]
-        handles = _asks_for(count.who[0][2])
+        handles = asks_for(count.who[0][2])
         self._counts_by.remove(handles, count)
         for labels in self._may_match(handles):
             if count in labels.counts:
@@ -261,13 +261,13 @@ class Pairs:
         return self._sets.values() if handles == (None,) else self._sets_by.under(handles)
 
     def _fill(self, count: PodCount) -> None:
-        for labels in self._may_match(_asks_for(count.who[0][2])):
+        for labels in self._may_match(asks_for(count.who[0][2])):
             if self._counted(count, labels):
                 labels.counts.append(count)
         self._add_up(count)
 
     def _add_up(self, count: PodCount) -> None:
-        for labels in self._may_match(_asks_for(count.who[0][2])):
+        for labels in self._may_match(asks_for(count.who[0][2])):
             if count in labels.counts:
                 for rows in (labels.rows,) if count.live else (labels.rows, labels.leaving):
                     for row, number in rows.items():
@@ -351,7 +351,7 @@ class Pairs:
             count.users -= 1
             if not count.users:
                 del self._terms[count.anti, count.term]
-                handles = _asks_for(count.term.selector)
+                handles = asks_for(count.term.selector)
                 self._terms_by.remove(handles, count)
                 for labels in self._may_match(handles):
                     if count in labels.terms:
@@ -362,7 +362,7 @@ class Pairs:
         made = self._terms.get((anti, term))
         if made is None:
             made = TermCount(term, anti=anti)
-            handles = _asks_for(term.selector)
+            handles = asks_for(term.selector)
             self._terms_by.add(handles, made)
             for labels in self._may_match(handles):
                 if self.term_matches(term, labels):

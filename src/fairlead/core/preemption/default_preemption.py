@@ -12,11 +12,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.pods.holdings import Trial
 from fairlead.core.pods.tasks import Task
 from fairlead.core.preemption.removal import Removal, upstream_cost
-from fairlead.core.state.budgets import concerns
+from fairlead.core.state.budgets import BudgetIndex
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
@@ -87,7 +86,7 @@ def on_row(
     victims: list[Task] = []
     violations = 0
     if fits(row):
-        violating, others = _violating(removed, state.budgets.known.values())
+        violating, others = _violating(removed, state.budgets.index)
         for group, counts in ((violating, True), (others, False)):
             for task in group:
                 if not removal.spares((task,), lambda: fits(row)):
@@ -111,20 +110,17 @@ def start(task: Task) -> float:
     return math.inf if task.pod.started is None else task.pod.started
 
 
-def _violating(tasks: list[Task], budgets: Iterable[DisruptionBudget]) -> tuple[list[Task], list[Task]]:
-    """(those whose eviction, in this order, would break a budget, the others)."""
-    left = {budget.key: budget.allowed for budget in budgets}
-    known = list(budgets)
+def _violating(tasks: list[Task], budgets: BudgetIndex) -> tuple[list[Task], list[Task]]:
+    """(those whose eviction, in this order, would break a budget, the others). An empty selector selects nothing here."""
+    left: dict[str, int] = {}
     violating: list[Task] = []
     others: list[Task] = []
     for task in tasks:
-        pod, breaks = task.pod, False
-        labels = dict(pod.labels)
-        for budget in known if labels else ():
-            if not concerns(budget, pod, labels):
-                continue
-            left[budget.key] -= 1
-            breaks |= left[budget.key] < 0
+        breaks = False
+        for budget in budgets.protecting(task.pod) if task.pod.labels else ():
+            if budget.selector:
+                left[budget.key] = left.get(budget.key, budget.allowed) - 1
+                breaks |= left[budget.key] < 0
         (violating if breaks else others).append(task)
     return violating, others
 
