@@ -1,5 +1,7 @@
 """Suspended jobs: they free what they hold, keep their queue position, and resume on places that are reserved for them."""
 
+import random
+
 import msgspec
 import pytest
 
@@ -944,3 +946,17 @@ def test_what_stands_in_for_roles_that_a_job_has_no_more_gives_way_to_its_pods(m
     story.step()
     story.step()
     assert story.running() == ["low-0", "low-1", "low-2", "low-3"]
+
+
+def test_pods_are_found_by_their_owners_as_a_scan_finds_them():
+    rnd = random.Random(5)
+    state = cluster([node("n", gpus=64)])
+    for number in range(400):
+        name = f"p{rnd.randint(0, 30)}"
+        if rnd.random() < 0.3:
+            state.remove_pod(f"uid-{name}")
+        else:
+            state.upsert_pod(pod(name, at=rnd.choice(["", "n"]), created=float(number), owner=rnd.choice(["", "a", "b", "c"])))
+        for owner in "abc":
+            scanned = {uid for uid, task in state.tasks.items() if task.pod.owner == owner}
+            assert {task.pod.uid for task in state.tables.owned.of([owner])} == scanned

@@ -64,7 +64,8 @@ class Walk:
         self._charges = charges
         if wrong:
             self._last = self._around = self._charges = None  # all of it is checked again
-        return [*wrong, *_free(state), *_payers(state), *_pending_classes(state), *_gangs(state), *_lost(state)]
+        listed = [*_pending_classes(state), *_gangs(state), *_owned(state), *_lost(state)]
+        return [*wrong, *_free(state), *_payers(state), *listed]
 
     def _changed(self, state: ClusterState, placed: Placed) -> Placed:
         """The rows on which pods, amounts or devices are not as they were."""
@@ -374,6 +375,13 @@ def _gangs(state: ClusterState) -> list[str]:
             if len(placed) < len(known) or any(task not in known for task in placed):
                 wrong.append(f"gang {key} has {len(placed)} of {gang.needed} members placed")
     return wrong
+
+
+def _owned(state: ClusterState) -> list[str]:
+    """Pods that are not listed under their owners."""
+    tasks = {uid: task for uid, task in state.tasks.items() if task.pod.owner}
+    listed = {task.pod.uid for task in state.tables.owned.of({task.pod.owner for task in tasks.values()})}
+    return [f"{task} is not listed under its owner" for uid, task in sorted(tasks.items()) if uid not in listed]
 
 
 def _lost(state: ClusterState) -> list[str]:

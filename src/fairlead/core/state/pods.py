@@ -62,6 +62,8 @@ class Pods:
             pod = self._belonging.view(task, pod)
         if old == pod:
             return None
+        if old.owner != pod.owner:
+            self._tables.owned.add(pod.uid, pod.owner)
         if old.elastic != pod.elastic:
             self.elastic ^= {pod.uid}
         if task.state is TaskState.EVICTING:
@@ -90,6 +92,7 @@ class Pods:
         tables = self._tables
         task = Task(pod, self._bound.shape(pod))
         tables.tasks[pod.uid] = task
+        tables.owned.add(pod.uid, pod.owner)
         if pod.elastic:
             self.elastic.add(pod.uid)
         if pod.ours and pod.group:
@@ -225,6 +228,7 @@ class Pods:
         self._evictions.gone(task)
         self._belonging.forget(uid)
         if task.pod.owner:
+            tables.owned.drop(uid, task.pod.owner)
             self.left.add(task.pod.owner)
 
     def _leave_line(self, task: Task) -> None:

@@ -144,6 +144,7 @@ class StateRecovery:
             self._placement.recount_pairs()
         self._holdings()
         self._queues()
+        self._tables.owned.recount()
         self._starts.touch_all()
         self.distrust()
         self._tables.nodes.gained.update(self._tables.nodes.rows.values())

@@ -25,6 +25,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.groups import Group, Member, Target
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.transactions import Binding, Evict, Resume, Suspension, Transaction
+from fairlead.core.pods.owned import GroupOwners
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.moves import Kept
 from fairlead.core.state.parts import Parts
@@ -47,7 +48,7 @@ class Suspended:
         self._moves = parts.moves
         self._events = pods
         self.targets: dict[str, Target] = {}  # group -> a target state that is not Running
-        self._owners: dict[str, str] = {}  # owner's UID -> group
+        self._owners = GroupOwners(tables.log)
         self._placeholders: dict[str, list[str]] = {}  # group -> UIDs of those that wait or have places
         self._changed: set[str] = set()  # groups whose placeholders may be due
         self._leaving: dict[str, float] = {}  # group -> when its pods should be gone
@@ -78,7 +79,7 @@ class Suspended:
             self._epochs[key] = target.epoch
             self._unconfirmed.pop(key, None)
         for owner in target.owners:
-            self._owners[owner] = key
+            self._owners.put(owner, key)
         if target.state != "Suspended":
             self._resume(key, target)
         elif key not in self._unconfirmed and self.targets.get(key) != target:
@@ -120,14 +121,14 @@ class Suspended:
             self._tables.services.attained.carried.pop(owner, None)
         self._recalled.update(owners)
         if key not in self._coming:
-            self._owners = {owner: group for owner, group in self._owners.items() if group != key}
+            self._owners.forget(key)
         self._over.add(key)
 
     def arrived(self, task: Task) -> None:
         """A pod of a job that is, or was, suspended came to wait: it takes the place that is reserved for it."""
         if task.pod.uid in self._moves.returning:
             return  # it has changed since it came
-        key = self._owners.get(task.pod.owner, "")
+        key = self._owners.group_of(task.pod.owner)
         placed = [each for each in self._of(key) if each.row >= 0]
         alike = next((each for each in placed if each.shape is task.shape and each.queue == task.queue), None)
         if alike is not None:
@@ -142,10 +143,10 @@ class Suspended:
     def begin(self, now: float) -> None:
         """A pass begins: placeholders come once a job's pods are gone, and go when no pod came to their places."""
         left, self._events.left = self._events.left, set()
-        self._changed.update(key for owner in left if (key := self._owners.get(owner)) in self.targets)
+        self._changed.update(key for owner in left if (key := self._owners.group_of(owner)) in self.targets)
         if self._recalled:
             recalled, self._recalled = self._recalled, set()
-            for task in [task for task in self._tables.tasks.values() if task.pod.owner in recalled]:
+            for task in list(self._tables.owned.of(sorted(recalled))):
                 if task.row >= 0:
                     self._tables.services.watch(task)
                 else:
@@ -228,9 +229,8 @@ class Suspended:
         due = (self._leaving, self._coming, self._unconfirmed)
         used: tuple[Collection[str], ...] = (self.targets, self._placeholders, self._withdrawn, *due)
         over = {key for key in over if not any(key in each for each in used)}
-        if any(group in over for group in self._owners.values()):
-            self._owners = {owner: group for owner, group in self._owners.items() if group not in over}
         for key in over:
+            self._owners.forget(key)
             gang = self._tables.gangs.get(key)
             if gang is None or gang.group is None:
                 self._floor = max(self._floor, self._epochs.pop(key, 0))
@@ -280,8 +280,7 @@ class Suspended:
 
     def _pods(self, key: str) -> Iterator[Task]:
         """The pods that a job still has."""
-        owners = {owner for owner, group in self._owners.items() if group == key}
-        return (task for task in self._tables.tasks.values() if task.pod.owner in owners and not task.pod.placeholder)
+        return (task for task in self._tables.owned.of(self._owners.of(key)) if not task.pod.placeholder)
 
     @property
     def next_due(self) -> float | None:
@@ -322,7 +321,7 @@ class Suspended:
             log.insert(self._epochs, key, epoch)
             log.insert(self._leaving, key, now + _PATIENCE)
             for task in tasks:
-                log.insert(self._owners, task.pod.owner, key)
+                self._owners.put(task.pod.owner, key)
             # Its start may lie ahead of a clock that was set back.
             attained = max(0.0, services.attained.of_evicted(tasks, services.now))
             found.append(

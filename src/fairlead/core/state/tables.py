@@ -13,6 +13,7 @@ from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods import scores
 from fairlead.core.pods.filters.base import Surroundings
 from fairlead.core.pods.holdings import Holdings
+from fairlead.core.pods.owned import Owned
 from fairlead.core.pods.pairs import Pairs
 from fairlead.core.pods.ranking import ShapeTable
 from fairlead.core.pods.scores.upstream import Kubernetes
@@ -46,6 +47,7 @@ class Tables:
         self.reserved = Reservations(self.log, self.nodes, self.queues, self.runtimes)
         self.admission = Admission(self.queues, self.services, self.pairs.namespaces)
         self.tasks: dict[str, Task] = {}
+        self.owned = Owned(self.tasks)
         self.gangs: dict[str, Gang] = {}
         self.unsettled: dict[str, Gang] = {}
         self.notices = Notices()
