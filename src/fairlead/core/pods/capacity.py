@@ -1,0 +1,127 @@
+"""Capacity: how many more pods of each of some shapes every row takes, by amounts, on copies of what is free now.
+
+A fraction of a device holds its part of the row's: devices are not counted one by one. What a pod that comes or goes changes is
+one operation over all shapes on its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fairlead.core.model.arrays import Ints
+from fairlead.core.model.units import WHOLE
+from fairlead.core.nodes.table import NodeTable
+from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.tasks import Task
+
+MANY = 1 << 40
+"""More than any row takes, and of many rows the sum is still no overflow."""
+
+Demand = tuple[tuple[int, int], ...]
+
+
+class Capacity:
+    """total: how many pods of each shape all rows take. demands: what one of each takes. counted: amounts compared so far."""
+
+    def __init__(self, nodes: NodeTable, running: Iterable[Task]) -> None:
+        self._nodes = nodes
+        self._rows = nodes.count
+        self._free: Ints = nodes.matrix[: len(nodes.free), : self._rows].copy()
+        self._devices = {nodes.resources[name] for name in nodes.gpu_resources if name in nodes.resources}
+        for column in self._devices:
+            self._free[column] = np.clip(self._free[column], -MANY, MANY) * WHOLE
+        for task in running:
+            shape = task.shape
+            if shape.gpus and shape.gpu_milli < WHOLE:
+                for column in sorted(self._devices)[:1]:
+                    self._free[column, task.row] -= shape.device_milli
+        self.counted = 0
+        self.count([])
+
+    def demand_of(self, shape: RankedShape) -> Demand:
+        """What a pod of a shape takes: (column, amount), devices in milli."""
+        if shape.gpus and shape.gpu_milli < WHOLE:
+            return (*shape.demand, *((column, shape.device_milli) for column in sorted(self._devices)[:1]))
+        return tuple(
+            (column, min(amount, MANY) * WHOLE if column in self._devices else amount) for column, amount in shape.demand
+        )
+
+    def count(self, shapes: Sequence[RankedShape]) -> None:
+        """Count some shapes from now on."""
+        self.demands = [self.demand_of(shape) for shape in shapes]
+        self._usable = np.zeros((len(shapes), self._rows), np.bool_)
+        self._amounts: Ints = np.zeros((len(shapes), len(self._free)), np.int64)
+        self._held: Ints = np.full((len(shapes), self._rows), MANY, np.int64)
+        free = np.maximum(self._free, 0)
+        for number, (shape, demand) in enumerate(zip(shapes, self.demands, strict=True)):
+            self._usable[number] = shape.admitted(slice(0, self._rows)) & self._nodes.open[: self._rows]
+            for column, amount in demand:
+                self._amounts[number, column] = amount
+                np.minimum(self._held[number], free[column] // amount, out=self._held[number])
+        self._held[~self._usable] = 0
+        self.total: Ints = self._held.sum(axis=1)
+        # A pod comes or goes far more often than a row is chosen: what shapes find on one row lies together.
+        self._held, self._usable = np.asfortranarray(self._held), np.asfortranarray(self._usable)
+        asks = self._amounts > 0
+        self._columns = np.flatnonzero(asks.any(axis=0))
+        self._amounts[~asks] = 1
+        self._amounts = self._amounts[:, self._columns]
+        self._unasked: Ints = np.where(asks[:, self._columns], 0, MANY)
+
+    def keep(self, shapes: Sequence[int]) -> None:
+        """Of the shapes that are counted only these are from now on, by their numbers so far."""
+        self.demands = [self.demands[number] for number in shapes]
+        self._usable, self._held = np.asfortranarray(self._usable[shapes]), np.asfortranarray(self._held[shapes])
+        self._amounts, self._unasked = self._amounts[shapes], self._unasked[shapes]
+        self.total = self.total[shapes]
+
+    def change(self, row: int, demand: Demand, sign: int) -> None:
+        """A pod left a row (1) or came to it (-1)."""
+        for column, amount in demand:
+            self._free[column, row] += sign * amount
+        found = self._held_with(row, self._free[:, row])
+        self.total += found - self._held[:, row]
+        self._held[:, row] = found
+
+    def total_with(self, gone: Mapping[int, Iterable[Demand]]) -> Ints:
+        """How many pods of each shape there would be places for, were so much given back on some rows."""
+        counts = self.total.copy()
+        for row, demands in gone.items():
+            free = self._free[:, row].copy()
+            for demand in demands:
+                for column, amount in demand:
+                    free[column] += amount
+            counts += self._held_with(row, free) - self._held[:, row]
+        return counts
+
+    def _held_with(self, row: int, free: Ints) -> Ints:
+        """How many pods of each shape a row takes with so much free."""
+        self.counted += self._amounts.size
+        each = np.maximum(free[self._columns], 0) // self._amounts + self._unasked
+        found: Ints = np.minimum.reduce(each, axis=1, initial=MANY) * self._usable[:, row]
+        return found
+
+    def place(self, needs: Iterable[tuple[int, int]]) -> list[tuple[int, Demand]] | None:
+        """Places for so many pods of some shapes, which take them; None, and all as before, where there are too few.
+
+        One pod gets the row that takes fewest more, so that large free capacity is not fragmented; several the emptiest rows.
+        """
+        places: list[tuple[int, Demand]] = []
+        for shape, needed in needs:
+            held, demand, left = self._held[shape], self.demands[shape], needed
+            rows = np.argsort(-held, kind="stable").tolist() if needed > 1 else [int(np.where(held > 0, held, MANY).argmin())]
+            for row in rows:
+                here = min(left, held.item(row))
+                if here <= 0:
+                    break
+                left -= here
+                for _ in range(here):
+                    places.append((row, demand))
+                    self.change(row, demand, -1)
+            if left:
+                for row, demand in places:
+                    self.change(row, demand, 1)
+                return None
+        return places
