@@ -8,9 +8,9 @@ simulated, on copies. Devices, relations between pods, limits of users, and earl
 out, so a start may come sooner or later. A job that starts in the forecast and has no known run time is expected to run for the
 median of the jobs that ended, else for an hour.
 
-When a pod ends, all pending shapes are recounted on its row at once (`pods/capacity`); which lines of equal jobs fit then, and
-which is next, is asked of `queues/forecast_lines`. Shapes and lines of which nothing waits any more are left out from time to time. The
-cost is (ends + starts) x (shapes + lines) as array operations, at most `_MOST_COUNTED`, and does not depend on the number of
+When a pod ends, all pending shapes are recounted on its row at once (`pods/capacity`). `queues/forecast_lines` answers which
+lines of equal jobs fit then, and which is next. Shapes and lines of which nothing waits any more are left out from time to time.
+The cost is (ends + starts) x (shapes + lines) as array operations, at most `_MOST_COUNTED`, and does not depend on the number of
 nodes.
 """
 

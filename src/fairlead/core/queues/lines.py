@@ -11,14 +11,12 @@ about as often as it has lines; only then are these put under their users again.
 from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from fairlead.api.reasons import Reason
 from fairlead.core.pods.rank import Rank
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.queues.users import UserAmounts, UserHeap, UserKey
-
-if TYPE_CHECKING:
-    from fairlead.core.queues.tree import PendingClass
 
 Age = tuple[float, str]
 """When a unit was created, and its name."""
@@ -30,12 +28,29 @@ _FEW = 4
 """So many lines of a class are put under their users at once."""
 
 
+class LineOwner(Protocol):
+    """A pending class, as its lines know it."""
+
+    lines: dict[str, Line]
+    limited: dict[str, Reason]
+    unschedulable: Reason | None
+    precedence: Precedence
+    offered: UserKey | None
+    moved: int
+
+    def first(self) -> Unit | None:
+        """Its unit to serve next."""
+
+    def drop(self, line: Line) -> None:
+        """Nothing is left of a line."""
+
+
 class Line:
     """The units of one user in a pending class. offered: the age of its entry among its user's heads; None: it has none."""
 
     __slots__ = ("offered", "pending_class", "units", "user")
 
-    def __init__(self, pending_class: PendingClass, user: str) -> None:
+    def __init__(self, pending_class: LineOwner, user: str) -> None:
         self.pending_class = pending_class
         self.user = user
         self.units: list[tuple[Rank, Unit]] = []
@@ -66,7 +81,7 @@ class Level:
         self._amounts = amounts
         self._heads: dict[str, list[tuple[Age, int, Line]]] = {}
         self._users = UserHeap(amounts, self._first_of)
-        self._classes: list[tuple[UserKey, int, PendingClass]] = []
+        self._classes: list[tuple[UserKey, int, LineOwner]] = []
         self._number = 0
         self._seen = amounts.changes
 
@@ -84,7 +99,7 @@ class Level:
             if heads[0][2] is line:
                 self._users.put(line.user)
 
-    def gather(self, pending_class: PendingClass) -> None:
+    def gather(self, pending_class: LineOwner) -> None:
         """A pending class stands for its lines."""
         unit = pending_class.first()
         if unit is None:
@@ -161,7 +176,7 @@ class Level:
                 pending_class.offered = None
                 self.gather(pending_class)
 
-    def _spread(self, pending_class: PendingClass) -> None:
+    def _spread(self, pending_class: LineOwner) -> None:
         """The lines of a class are put under their users."""
         pending_class.offered, pending_class.moved = None, 0
         for line in pending_class.lines.values():
@@ -186,7 +201,7 @@ class QueueLines:
         else:
             level.offer(line)
 
-    def offer_all(self, pending_class: PendingClass) -> None:
+    def offer_all(self, pending_class: LineOwner) -> None:
         """All lines of a pending class may be tried."""
         level = self._level(pending_class.precedence)
         if len(pending_class.lines) > _FEW:

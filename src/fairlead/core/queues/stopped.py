@@ -7,18 +7,49 @@ first; or where pods may be preempted whose place the user would take. Lines tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from fairlead.api.reasons import Reason
 from fairlead.core.pods.tasks import Unit
 
-if TYPE_CHECKING:
-    from fairlead.core.queues.tree import PendingClass, QueueNode
+
+class StopQueue(Protocol):
+    """A queue, as far as it decides which lines may go on."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def path(self) -> tuple[StopQueue, ...]:
+        """Itself, and those above it."""
+
+    def users_with_less(self) -> Iterable[str] | None:
+        """The users who hold less than before; None: any may."""
 
 
-class Stop(NamedTuple):
+class StopOwner(Protocol):
+    """A pending class whose lines may be stopped."""
+
+    limited: dict[str, Reason]
+
+    @property
+    def queue(self) -> StopQueue:
+        """Where it waits."""
+
+    def order(self) -> tuple[str, str]:
+        """The same in every process."""
+
+
+C = TypeVar("C", bound=StopOwner)
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Stop(NamedTuple, Generic[C]):
     """One line that is stopped: a user in a pending class."""
 
-    pending_class: PendingClass
+    pending_class: C
     user: str
 
     def order(self) -> tuple[tuple[str, str], str]:
@@ -29,27 +60,22 @@ class Stop(NamedTuple):
 class _Kind(NamedTuple):
     """What decides, as far as it does not change, whether there may be pods whose place a user would take."""
 
-    queue: QueueNode
+    queue: StopQueue
     priority: int
     service_class: str
     never_preempts: bool
 
 
-_Stops = dict[Stop, None]
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class StoppedLines:
+class StoppedLines(Generic[C]):
     """All that are stopped, by what may let them go on."""
 
     def __init__(self) -> None:
-        self._kinds: dict[Stop, _Kind] = {}
-        self._by_user: dict[str, _Stops] = {}
-        self._by_kind: dict[_Kind, dict[Stop, Unit]] = {}
-        self._always: _Stops = {}  # tried again whatever is freed in their queues
+        self._kinds: dict[Stop[C], _Kind] = {}
+        self._by_user: dict[str, dict[Stop[C], None]] = {}
+        self._by_kind: dict[_Kind, dict[Stop[C], Unit]] = {}
+        self._always: dict[Stop[C], None] = {}  # tried again whatever is freed in their queues
 
-    def add(self, pending_class: PendingClass, unit: Unit) -> None:
+    def add(self, pending_class: C, unit: Unit) -> None:
         """A limit stops the line of a unit, which was tried."""
         stop, first = Stop(pending_class, unit.user), unit.tasks[0]
         kind = _Kind(pending_class.queue, unit.priority, first.service_class, first.pod.never_preempts)
@@ -59,7 +85,7 @@ class StoppedLines:
         if any(task.user != unit.user or task.queue != first.queue for task in unit.tasks):
             self._always[stop] = None  # other users' limits, or those of other queues, stop it, too
 
-    def remove(self, stop: Stop) -> None:
+    def remove(self, stop: Stop[C]) -> None:
         """A line is stopped no longer."""
         kind = self._kinds.pop(stop, None)
         if kind is None:
@@ -68,18 +94,18 @@ class StoppedLines:
         _leave(self._by_user, stop.user, stop)
         _leave(self._by_kind, kind, stop)
 
-    def doubt(self, pending_class: PendingClass, users: Iterable[str]) -> None:
+    def doubt(self, pending_class: C, users: Iterable[str]) -> None:
         """Another unit is the first of a line, or of its class: it is tried again with the next that is freed there."""
         for user in users:
             stop = Stop(pending_class, user)
             if stop in self._kinds:
                 self._always[stop] = None
 
-    def of_class(self, pending_class: PendingClass) -> list[Stop]:
+    def of_class(self, pending_class: C) -> list[Stop[C]]:
         """All lines of a class that are stopped."""
         return [stop for user in pending_class.limited if (stop := Stop(pending_class, user)) in self._kinds]
 
-    def freed(self, queues: Mapping[str, QueueNode], freed: set[str], may_take: Callable[[Unit], bool]) -> list[Stop]:
+    def freed(self, queues: Mapping[str, StopQueue], freed: set[str], may_take: Callable[[Unit], bool]) -> list[Stop[C]]:
         """Those that may go on, in order. freed: queues that hold less, or may hold more.
 
         may_take: whether there may be pods that a unit would preempt, and whose user is its own.
@@ -91,7 +117,7 @@ class StoppedLines:
         if not self._kinds:
             return []
 
-        def concerned(stop: Stop) -> bool:
+        def concerned(stop: Stop[C]) -> bool:
             return any(node.name in freed for node in stop.pending_class.queue.path)
 
         found = {stop: None for stop in self._always if concerned(stop)}
@@ -104,7 +130,7 @@ class StoppedLines:
         return sorted(found, key=Stop.order)
 
 
-def _leave(table: dict[K, dict[Stop, V]], key: K, stop: Stop) -> None:
+def _leave(table: dict[K, dict[Stop[C], V]], key: K, stop: Stop[C]) -> None:
     theirs = table[key]
     del theirs[stop]
     if not theirs:

@@ -229,7 +229,7 @@ def pending_class_of(unit: Unit) -> PendingClass | None:
 class QueueNode:
     """One queue: its policy, what it and its descendants hold, and its pending classes."""
 
-    def __init__(self, name: str, parent: QueueNode | None, stopped: StoppedLines) -> None:
+    def __init__(self, name: str, parent: QueueNode | None, stopped: StoppedLines[PendingClass]) -> None:
         self.name = name
         self.stopped = stopped
         self.parent = parent
@@ -343,7 +343,7 @@ class QueueTree:
         self.nodes = nodes
         self.pools = Pools(nodes)
         self.queues: dict[str, QueueNode] = {}
-        self.stopped = StoppedLines()
+        self.stopped: StoppedLines[PendingClass] = StoppedLines()
         self._totals = -1  # for which capacity of the nodes percentages were worked out
         # By the victim's uid: placeholders for what it fills beyond what was given away.
         self.closing: Mapping[str, Sequence[Task]] = {}

@@ -80,7 +80,7 @@ class Waiting:
         else:
             pending_class.unreported[unit] = None
         if pending_class.unschedulable is None and unit.user not in pending_class.limited and line.units[0][1] is unit:
-            self._offer_line(line)
+            self._offer_line(pending_class.queue, line)
         elif pending_class.unschedulable is not None and node.policy.users_reclaim and pending_class.first() is unit:
             self.requeue(pending_class)  # what was in vain for another user need not be for this one
 
@@ -143,14 +143,14 @@ class Waiting:
         for stop in self.tree.stopped.freed(self.tree.queues, freed, may_take):
             self._allow(stop)
 
-    def _allow(self, stop: Stop) -> None:
+    def _allow(self, stop: Stop[PendingClass]) -> None:
         pending_class, user = stop
         self.tree.stopped.remove(stop)
         pending_class.allow(user)
         pending_class.queue.touch()
         line = pending_class.lines.get(user)
         if line is not None and pending_class.unschedulable is None:
-            self._offer_line(line)
+            self._offer_line(pending_class.queue, line)
 
     def late_units(self) -> list[tuple[Reason, Unit]]:
         """Units that came since a limit stopped their users, each with the reason; each is returned once."""
@@ -220,9 +220,8 @@ class Waiting:
         if first is not None and (not node.listed or first.pending_class is pending_class):
             self.order.enlist(node)  # once more if it may go before others now
 
-    def _offer_line(self, line: Line) -> None:
-        """The first of a line may be tried."""
-        node = line.pending_class.queue
+    def _offer_line(self, node: QueueNode, line: Line) -> None:
+        """The first of a line in a queue may be tried."""
         node.lines.offer(line)
         if not node.listed or node.lines.first() is line.first():
             self.order.enlist(node)
