@@ -11,7 +11,6 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
 from fairlead.core.model.transactions import Overdue, Refuse, Transaction
 from fairlead.core.pods.tasks import Task, Unit, note_reported
-from fairlead.core.queues.tree import PendingClass
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -42,8 +41,8 @@ def notify(state: ClusterState) -> Iterator[Transaction]:
             if reported:
                 gang = reported[0].gang
                 yield Refuse(tuple(task.ref for task in reported), reason, gang.key if gang else "")
-    for pending_class in sorted(state.queues.waiting.unschedulable, key=PendingClass.order):
-        if pending_class.unreported and pending_class.unschedulable is not None:
+    for pending_class in state.queues.waiting.with_unreported():
+        if pending_class.unschedulable is not None:
             with state.isolation.guard("notices", pending_class):
                 yield from refuse(state, state.queues.waiting.to_report(pending_class), pending_class.unschedulable)
     for reason, unit in state.queues.waiting.late_units():

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.patience import moves_from, reclaims_from
+from fairlead.core.actions.reserve import may_qualify
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import TaskState, Unit, shapes_of
 from fairlead.core.preemption import cycles
@@ -40,6 +41,8 @@ def mark_unschedulable(state: ClusterState, pending_class: PendingClass, unit: U
     if any(task.shape.leaves_gpu_headroom for task in unit.tasks):
         state.nodes.gpu_headroom_wanted = True
     pending_class.seen = pending_class.seen._replace(reservations=state.reserved.version, kept_out=_kept_out(state, unit))
+    if may_qualify(unit, reason):
+        state.queues.waiting.plannable.add(pending_class)
     return state.queues.waiting.mark_unschedulable(pending_class, reason, _again_at(state, pending_class, unit, reason, now))
 
 

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from fairlead.api.reasons import ReasonCode
+from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, lacking
@@ -75,10 +75,10 @@ def reserve(state: ClusterState, now: float) -> None:
     """Reserve nodes for the first units that have waited in vain for long enough, for as many as the policy allows."""
     table = state.reserved
     table.due = None
-    if not _left(state) or not state.queues.waiting.unschedulable:
+    if not state.queues.waiting.plannable or not _left(state):
         return
     waiting = []
-    for pending_class in list(state.queues.waiting.unschedulable):
+    for pending_class in list(state.queues.waiting.plannable):
         with state.isolation.guard("reserve", pending_class):
             unit = pending_class.first()
             if unit is None or not _qualifies(state, pending_class, unit):
@@ -134,6 +134,11 @@ def _keep(state: ClusterState, pending_class: PendingClass, unit: Unit, now: flo
 def name_of(unit: Unit) -> str:
     """What a unit's hold is called."""
     return f"gang/{unit.gang.key}" if unit.gang is not None else f"pod/{unit.tasks[0].pod.uid}"
+
+
+def may_qualify(unit: Unit, why: Reason) -> bool:
+    """Whether capacity may be reserved for units like one that has no place, as far as that does not change while it has none."""
+    return why.code in _WAITS_FOR_CAPACITY and can_be_planned(unit)
 
 
 def can_be_planned(unit: Unit) -> bool:

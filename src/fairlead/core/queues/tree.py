@@ -89,6 +89,7 @@ class PendingClass:
         "limited",
         "lines",
         "moved",
+        "of_gangs",
         "offered",
         "pods",
         "precedence",
@@ -111,6 +112,7 @@ class PendingClass:
         self.shapes = Counter(task.shape for task in unit.tasks[: unit.need])  # how many of these are of each shape
         self.waiting = 0  # units that wait here and are alive
         self.elastic = False  # whether there was a unit whose gang has members beyond it
+        self.of_gangs = False  # whether there was a unit of a gang
         self.pods = len(unit.tasks)  # of one unit
         self.precedence = unit.rank.precedence
         self.lines: dict[str, Line] = {}

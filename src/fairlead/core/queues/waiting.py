@@ -49,6 +49,8 @@ class Waiting:
         self.order = QueueOrder(tree.queues, self._first, fair.dominant_share_with, lambda: tree.nodes.totals_version)
         self.unschedulable: set[PendingClass] = set()
         self.held_back: set[PendingClass] = set()  # of the unschedulable: held back for a job that waits
+        self.plannable: set[PendingClass] = set()  # of the unschedulable: capacity may be reserved for them
+        self.unreported: set[PendingClass] = set()  # in which units came since the others were given the reason
         self.requeue_at: dict[PendingClass, float] = {}  # pending classes that are tried again at some time, whatever happens
         self.checked = Versions(0, 0, 0, 0, 0)  # as of the last check of all unschedulable classes
         self.late: set[PendingClass] = set()  # in which units came since a limit stopped their users
@@ -68,6 +70,7 @@ class Waiting:
         unit.pending_class = pending_class
         pending_class.waiting += 1
         pending_class.elastic = pending_class.elastic or bool(unit.later)
+        pending_class.of_gangs = pending_class.of_gangs or unit.gang is not None
         node.pods_waiting += pending_class.pods
         self.fair.touch()
         line = pending_class.add(unit)
@@ -79,6 +82,7 @@ class Waiting:
             self.late.add(pending_class)
         else:
             pending_class.unreported[unit] = None
+            self.unreported.add(pending_class)
         if pending_class.unschedulable is None and unit.user not in pending_class.limited and line.units[0][1] is unit:
             self._offer_line(pending_class.queue, line)
         elif pending_class.unschedulable is not None and node.policy.users_reclaim and pending_class.first() is unit:
@@ -88,6 +92,7 @@ class Waiting:
         """Something happened that could help the units of this class: they are tried again."""
         self.unschedulable.discard(pending_class)
         self.held_back.discard(pending_class)
+        self.plannable.discard(pending_class)
         self.requeue_at.pop(pending_class, None)
         pending_class.unschedulable = pending_class.held_back = None
         pending_class.queue.touch()
@@ -147,6 +152,8 @@ class Waiting:
         pending_class, user = stop
         self.tree.stopped.remove(stop)
         pending_class.allow(user)
+        if pending_class.unreported:
+            self.unreported.add(pending_class)
         pending_class.queue.touch()
         line = pending_class.lines.get(user)
         if line is not None and pending_class.unschedulable is None:
@@ -170,6 +177,7 @@ class Waiting:
 
     def _dissolve(self, pending_class: PendingClass) -> None:
         """No unit waits in a class any more."""
+        self.unreported.discard(pending_class)
         known = pending_class.queue.pending_classes
         if known.get(pending_class.composition) is pending_class:
             del known[pending_class.composition]
@@ -193,6 +201,11 @@ class Waiting:
         found = sorted((each for each in self.backing_off if each.search.backoff_until <= now), key=PendingClass.order)
         self.backing_off.difference_update(found)
         return found
+
+    def with_unreported(self) -> list[PendingClass]:
+        """Unschedulable classes in which units came since the others were given the reason, in order."""
+        self.unreported = {each for each in self.unreported if each.unreported and each.waiting}
+        return sorted((each for each in self.unreported if each.unschedulable is not None), key=PendingClass.order)
 
     def to_report(self, pending_class: PendingClass) -> list[Unit]:
         """Units of an unschedulable class for which the reason is not reported yet."""
@@ -263,6 +276,7 @@ class Waiting:
                 pending_class.distrust()
                 if not pending_class.waiting:
                     self.unschedulable.discard(pending_class)
+                    self.plannable.discard(pending_class)
                     self.requeue_at.pop(pending_class, None)
                     self.backing_off.discard(pending_class)
                     self._dissolve(pending_class)
