@@ -15,6 +15,7 @@ from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.transactions import Fault, Place, Refuse
 from fairlead.core.pods.tasks import TaskState
+from fairlead.core.queues.lines import QueueLines
 from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.bound import BoundPods
 from fairlead.core.state.cluster import ClusterState
@@ -372,6 +373,14 @@ def test_a_line_that_cannot_be_looked_at_still_leads_to_a_pass(monkeypatch):
     core, outputs = loop()
     core.apply([Upsert(pod("bad", created=1.0)), Upsert(pod("good", created=2.0))], 101.0)
     breaking(monkeypatch, QueueNode, "place", lambda _, unit: unit.tasks[0].pod.name == "bad")
+    first = QueueLines.first
+
+    def asked_its_place(lines):
+        unit = first(lines)
+        return unit if unit is None or unit.pending_class.queue.place(unit) else None
+
+    monkeypatch.setattr(QueueLines, "first", asked_its_place)
+    core.state.queues.waiting.order.touch_all()  # no head is remembered
     assert core.has_work
     core.decide(102.0)
     assert placed(outputs) == {"good"}

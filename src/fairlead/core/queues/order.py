@@ -137,8 +137,8 @@ class QueueOrder:
 
     def _find_head(self, node: QueueNode) -> Unit | None:
         """The same as `_head_of`, remembered until something changes."""
-        node.touched = False
         head = node.head = self._head_of(node)
+        node.touched = False  # not before: where it cannot be determined, no earlier head counts
         return head
 
     def _head_of(self, node: QueueNode) -> Unit | None:
