@@ -59,21 +59,26 @@ CAPACITY_CODES = frozenset(
 class Reason(msgspec.Struct, frozen=True):
     """One refusal.
 
-    `numbers` holds whatever the sentence counts: amounts in base units, nodes, pods. `gang`: the one that the sentence names as
-    what is refused, `namespace/name`; empty: none.
+    text: the sentence, without the gang that it is about. `numbers` holds whatever the sentence counts: amounts in base units,
+    nodes, pods. `gang`: what is refused, `namespace/name`, its subject; empty: the text is a whole sentence.
+    Decision logs hold both, not the sentence that is made of them.
     """
 
     code: ReasonCode
-    message: str
+    text: str = msgspec.field(name="message")
     numbers: dict[str, int] = {}
     gang: str = ""
+
+    @property
+    def message(self) -> str:
+        """The whole sentence."""
+        return f"gang {self.gang} {self.text}" if self.gang else self.text
 
     def of(self, gang: str) -> Reason:
         """The same of another gang that is refused for the same reason."""
         if not self.gang or not gang or gang == self.gang:
             return self
-        message = self.message.replace(f"gang {self.gang} ", f"gang {gang} ", 1)
-        return msgspec.structs.replace(self, message=message, gang=gang)
+        return msgspec.structs.replace(self, gang=gang)
 
     @property
     def is_capacity(self) -> bool:

@@ -284,17 +284,11 @@ class _Run:
     async def _code(self, phase: str) -> int:
         if phase == "Succeeded":
             return int(Exit.DONE)
-        job = await self._job()
+        job, pods = await self._job(), await self._pods()
         message = ((job or {}).get("status") or {}).get("message", "") if job is not None else "it was deleted"
-        codes = [
-            each["state"]["terminated"].get("exitCode", 0)
-            for pod in await self._pods()
-            for each in pod["status"].get("containerStatuses") or ()
-            if "terminated" in (each.get("state") or {})
-        ]
-        if not any(codes) or "exit code" not in message:
+        if job is None or not failed_by_itself(job, pods):
             typer.echo(f"fairlead: {self.name}: {message}", err=True)
-        return int(next((code for code in codes if code), Exit.FAILED))
+        return int(next((code for pod in pods for code in _exit_codes(pod)), Exit.FAILED))
 
     async def _remove(self) -> None:
         from fairlead.cluster.kubernetes.client import ApiError
@@ -303,6 +297,29 @@ class _Run:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         with contextlib.suppress(ApiError):
             await self.client.delete(self.path, msgspec.json.encode(body))
+
+
+def failed_by_itself(job: dict[str, Any], pods: list[dict[str, Any]]) -> bool:
+    """Whether a job ended for the exit code of a member, which its output explains; not where one was evicted or deleted."""
+    if any(each["type"] == "Started" and each["status"] == "False" for each in _conditions(job)):
+        return False
+    return any(
+        any(_exit_codes(pod))
+        and pod["status"].get("phase") == "Failed"
+        and not pod["metadata"].get("deletionTimestamp")
+        and not any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in _conditions(pod))
+        for pod in pods
+    )
+
+
+def _conditions(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return (found.get("status") or {}).get("conditions") or []
+
+
+def _exit_codes(pod: dict[str, Any]) -> list[int]:
+    """Of the containers that failed."""
+    ended = ((each.get("state") or {}).get("terminated") or {} for each in pod["status"].get("containerStatuses") or ())
+    return [code for each in ended if (code := each.get("exitCode", 0))]
 
 
 @contextlib.contextmanager

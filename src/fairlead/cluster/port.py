@@ -83,7 +83,10 @@ class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
 
     @property
     def by_budget(self) -> bool:
-        """Whether disruption budgets forbid it. Of several the API server reports it in words alone (500, not 429)."""
+        """Whether disruption budgets forbid it.
+
+        Of several the API server, another program, reports it in words alone (500, not 429).
+        """
         return "disruption" in self.message.lower()
 
 

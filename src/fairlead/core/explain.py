@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.allocation import OverLimit, ReservedForOthers, full_pool, reserved_for_others
 from fairlead.core.model.arrays import RowNumbers
 from fairlead.core.model.units import WHOLE
+from fairlead.core.nodes.table import NodeClass
 from fairlead.core.pods.colocation import kin
-from fairlead.core.pods.filters import devices, first_refusal, gpu_headroom, node_affinity, resources
+from fairlead.core.pods.filters import StaticFilter, devices, first_refusal, gpu_headroom, node_affinity, resources
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.reclaimable import Reclaimed, Refused
@@ -37,6 +39,7 @@ def no_node(state: ClusterState, shape: RankedShape) -> Reason:
     rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
     complaints: Counter[str] = Counter()
     codes: Counter[ReasonCode] = Counter()
+    quarantined = 0
     if not len(rows):
         return Reason(ReasonCode.RESOURCES, "0/0 nodes are available.", {"nodes": 0})
     closed = rows[~nodes.open[rows]]
@@ -51,6 +54,7 @@ def no_node(state: ClusterState, shape: RankedShape) -> Reason:
         if refusal is not None:
             complaints[refusal.complaint(shape.spec, nodes.classes[number])] += count
             codes[refusal.CODE] += count
+            quarantined += count if _is_quarantine(refusal, shape, nodes.classes[number]) else 0
     rows = rows[admitted]
     names = list(nodes.resources)
     for column, count in resources.short_of(nodes, shape.demand, rows).items():
@@ -72,8 +76,8 @@ def no_node(state: ClusterState, shape: RankedShape) -> Reason:
     listed = ", ".join(sorted(f"{count} {complaint}" for complaint, count in complaints.items()))
     total = len(nodes.rows)
     numbers = {"nodes": total, **{str(key): value for key, value in codes.items()}}
-    if complaints[node_affinity.QUARANTINED]:
-        numbers["quarantined"] = complaints[node_affinity.QUARANTINED]
+    if quarantined:
+        numbers["quarantined"] = quarantined
     return Reason(code, f"0/{total} nodes are available: {listed}.", numbers)
 
 
@@ -215,7 +219,6 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
     """Why the needed members of a gang do not fit together."""
     wanted: Counter[int] = Counter(task.shape.number for task in unit.tasks[: unit.need])
     shapes = {task.shape.number: task.shape for task in unit.tasks[: unit.need]}
-    key = unit.key
     parts = []
     tightest: tuple[int, RankedShape] | None = None
     for number, count in sorted(wanted.items()):
@@ -226,30 +229,28 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
         parts.append(f"{min(held, count)} of {count}")
         if tightest is None or held - count < tightest[0]:
             tightest = (held - count, shape)
-    message = f"gang {key} needs {unit.need} pods at once; capacity for {', '.join(parts)}"
+    text = f"needs {unit.need} pods at once; capacity for {', '.join(parts)}"
     numbers = {"needed": unit.need}
     if tightest is not None and tightest[0] < 0:
         if int(tightest[1].counts().sum()) == 0:
-            message = f"{message}: {no_node(state, tightest[1]).message}"
+            text = f"{text}: {no_node(state, tightest[1]).message}"
         quarantined = _quarantined(state, tightest[1], -tightest[0])
         if quarantined:
             numbers["quarantined"] = quarantined
-            message += f"; {quarantined} {node_affinity.QUARANTINED}, which have capacity for the rest"
+            text += f"; {quarantined} {node_affinity.QUARANTINED}, which have capacity for the rest"
     elif apart := [each for group in kin(unit.tasks[: unit.need]) if (each := group.most())[2] < each[1]]:
         topology, count, held = apart[0]
-        message += f" by resources, but {count} of them must share one {topology}, and at most {held} fit in one now"
+        text += f" by resources, but {count} of them must share one {topology}, and at most {held} fit in one now"
     elif any(shape.relations for shape in shapes.values()):
-        message += " by resources, but not with their other constraints (affinity, spread, ports, volumes)"
-    return Reason(ReasonCode.RESOURCES, message, numbers, key)
+        text += " by resources, but not with their other constraints (affinity, spread, ports, volumes)"
+    return Reason(ReasonCode.RESOURCES, text, numbers, unit.key)
 
 
 def _quarantined(state: ClusterState, shape: RankedShape, missing: int) -> int:
     """How many nodes a gang cannot use only because of a quarantine, and would hold what is missing; 0: not enough would."""
     nodes = state.nodes
     rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
-    found = [
-        each for _, complaint, where in _kept_off(state, shape, rows) if complaint == node_affinity.QUARANTINED for each in where
-    ]
+    found = [row for kept_off in _kept_off(state, shape, rows) if kept_off.quarantined for row in kept_off.rows]
     if not found:
         return 0
     chosen = np.array(found, np.int32)
@@ -264,46 +265,61 @@ def _beyond(state: ClusterState, unit: Unit, shape: RankedShape, count: int, cei
 
     Too large is only what no labels and taints of the nodes would help; else the code is that of what excludes most capacity.
     """
-    nodes, key = state.nodes, unit.key
+    nodes = state.nodes
     rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
     ceilings = shape.ceilings()
     most, numbers = int(ceilings[rows].sum()), {"needed": count, "ceiling": ceiling}
-    asks = f"gang {key} needs {count} identical pods at once"
+    asks = f"needs {count} identical pods at once"
     if most < count:
-        message = f"{asks}; the whole cluster holds at most {most}: {_first_line(state, shape)}"
-        return Reason(ReasonCode.TOO_LARGE, message, {**numbers, "ceiling": most}, key)
+        text = f"{asks}; the whole cluster holds at most {most}: {_first_line(state, shape)}"
+        return Reason(ReasonCode.TOO_LARGE, text, {**numbers, "ceiling": most}, unit.key)
     lost: Counter[ReasonCode] = Counter()  # pods that would fit, by what excludes them
     complaints: Counter[str] = Counter()  # nodes
-    for code, complaint, where in _kept_off(state, shape, rows):
-        lost[code] += int(ceilings[where].sum())
-        complaints[complaint] += len(where)
-    quarantined = complaints[node_affinity.QUARANTINED]
+    quarantined = 0
+    for each in _kept_off(state, shape, rows):
+        lost[each.code] += int(ceilings[each.rows].sum())
+        complaints[each.complaint] += len(each.rows)
+        quarantined += len(each.rows) if each.quarantined else 0
     if quarantined:
         numbers["quarantined"] = quarantined
     code = max(lost, key=lambda each: (lost[each], each))
     listed = ", ".join(sorted(f"{number} {complaint}" for complaint, number in complaints.items()))
-    message = f"{asks}; the eligible nodes hold at most {ceiling} when empty, all {len(rows)} nodes {most}: {listed}"
-    return Reason(code, message, numbers, key)
+    text = f"{asks}; the eligible nodes hold at most {ceiling} when empty, all {len(rows)} nodes {most}: {listed}"
+    return Reason(code, text, numbers, unit.key)
 
 
-def _kept_off(state: ClusterState, shape: RankedShape, rows: RowNumbers) -> Iterator[tuple[ReasonCode, str, RowNumbers]]:
-    """(code, complaint, rows) of the nodes that are out for a shape however empty they are, and not for want of amounts."""
+class _KeptOff(NamedTuple):
+    """Nodes that are out for a shape, and why. quarantined: they would do, were they not quarantined for gangs."""
+
+    code: ReasonCode
+    complaint: str
+    rows: RowNumbers
+    quarantined: bool = False
+
+
+def _is_quarantine(refusal: StaticFilter, shape: RankedShape, node: NodeClass) -> bool:
+    """Whether nothing but a quarantine is behind a filter's refusal."""
+    return refusal is node_affinity.FILTER and node_affinity.FILTER.only_quarantined(shape.spec, node)
+
+
+def _kept_off(state: ClusterState, shape: RankedShape, rows: RowNumbers) -> Iterator[_KeptOff]:
+    """The nodes that are out for a shape however empty they are, and not for want of amounts."""
     nodes = state.nodes
     closed = rows[~nodes.open[rows]]
     if len(closed):
         named = (nodes.names[row] for row in closed.tolist())
-        yield ReasonCode.NODE_CLOSED, state.bound.unread.complaint(nodes, named), closed
+        yield _KeptOff(ReasonCode.NODE_CLOSED, state.bound.unread.complaint(nodes, named), closed)
     rows = rows[nodes.open[rows]]
     admitted = shape.admitted(rows)
     out = rows[~admitted]
     for number in sorted(set(nodes.static[out].tolist())):  # np.unique would import numpy.ma in the middle of a pass
         refusal = first_refusal(shape.spec, nodes.classes[number])
         if refusal is not None:
-            here = out[nodes.static[out] == number]
-            yield refusal.CODE, refusal.complaint(shape.spec, nodes.classes[number]), here
+            here, node = out[nodes.static[out] == number], nodes.classes[number]
+            yield _KeptOff(refusal.CODE, refusal.complaint(shape.spec, node), here, _is_quarantine(refusal, shape, node))
     if shape.asks_devices and shape.gpu_milli < WHOLE:
         for complaint, unshared in _unshared(state, rows[admitted & ~nodes.shares[rows]]):
-            yield ReasonCode.DEVICES, complaint, unshared
+            yield _KeptOff(ReasonCode.DEVICES, complaint, unshared)
 
 
 def _first_line(state: ClusterState, shape: RankedShape) -> str:

@@ -195,11 +195,11 @@ class Starts:
         trouble = culprit.pod.starting or StartTrouble()
         limit = self.limit(gang, culprit)
         how = "cannot start" if trouble.hopeless or trouble.retried else f"did not start within {limit:g} s"
-        message = f"gang {gang.key} has its nodes, but {culprit.pod.name} {how}: {trouble.message}"
+        text = f"has its nodes, but {culprit.pod.name} {how}: {trouble.message}"
         if kept:
-            message += f"; {kept} of its pods have no controller and stay: delete them, or fix the cause"
+            text += f"; {kept} of its pods have no controller and stay: delete them, or fix the cause"
         numbers = {"late": len(late), "members": len(gang.bound()), "limit": int(limit), "kept": kept}
-        return Reason(ReasonCode.START_TIMEOUT, message, numbers, gang.key)
+        return Reason(ReasonCode.START_TIMEOUT, text, numbers, gang.key)
 
     def waits(self, gang: Gang, now: float) -> Reason | None:
         """Why a gang that did not start is not placed again yet."""

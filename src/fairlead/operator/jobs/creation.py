@@ -146,7 +146,10 @@ class Creation:
         why: str,
         short: Refusal | None = None,
     ) -> None:
-        """Make these members; the others are held back by bounds (why), or by quotas (short)."""
+        """Make these members; the others are held back by bounds (why), or by quotas (short).
+
+        That a quota refuses one the API server, another program, reports in words alone: 403 has other causes, too.
+        """
         notes = record.notes
         try:
             await self._make_counted(key, job, decided, record, members)

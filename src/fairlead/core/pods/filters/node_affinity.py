@@ -25,12 +25,15 @@ class _NodeAffinity:
         return spec.affinity is None or any_term_holds(spec.affinity, node.labels, node.name)
 
     def complaint(self, spec: PodSpec, node: NodeClass) -> str:
-        if QUARANTINED_LABEL in node.labels:
-            labels = {key: value for key, value in node.labels.items() if key != QUARANTINED_LABEL}
-            given = NodeClass(labels, node.taints, unschedulable=node.unschedulable, features=node.features, name=node.name)
-            if self.admits(spec, given):
-                return QUARANTINED
-        return "node(s) didn't match Pod's node affinity/selector"
+        return QUARANTINED if self.only_quarantined(spec, node) else "node(s) didn't match Pod's node affinity/selector"
+
+    def only_quarantined(self, spec: PodSpec, node: NodeClass) -> bool:
+        """Whether a node that is out would do, were it not quarantined."""
+        if QUARANTINED_LABEL not in node.labels:
+            return False
+        labels = {key: value for key, value in node.labels.items() if key != QUARANTINED_LABEL}
+        given = NodeClass(labels, node.taints, unschedulable=node.unschedulable, features=node.features, name=node.name)
+        return self.admits(spec, given)
 
 
 def named_nodes(spec: PodSpec) -> frozenset[str] | None:
