@@ -90,7 +90,7 @@ def test_usage_decays_while_no_scheduler_runs():
     at_once = 8 * DAY * math.log(2) / DAY / 8
     assert usage.part_of("a", 2 * DAY, 8) == pytest.approx(at_once / 4), "two half-lives after it was written"
     assert usage.part_of("a", 3 * DAY, 8) == pytest.approx(at_once / 8)
-    assert state.queues.queues["a"].past["ann"] == pytest.approx(8000 * at_once / 4, abs=1)
+    assert state.queues.queues["a"].users.past["ann"] == pytest.approx(8000 * at_once / 4, abs=1)
 
 
 @settings(max_examples=40, deadline=None)

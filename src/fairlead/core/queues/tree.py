@@ -277,9 +277,9 @@ class QueueNode:
         found: tuple[Place, Unit, Reason] | None = None
         for pending_class in self.pending_classes.values():
             for user, line in pending_class.lines.items():
-                unit = line.units[0][1] if line.units else None
+                unit = line.first()
                 reason = pending_class.limited.get(user) or pending_class.unschedulable
-                if unit is not None and unit.alive and reason is not None and (found is None or self.place(unit) < found[0]):
+                if unit is not None and reason is not None and (found is None or self.place(unit) < found[0]):
                     found = self.place(unit), unit, reason
         return found[1:] if found is not None else None
 
