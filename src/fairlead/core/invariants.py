@@ -64,7 +64,7 @@ class Walk:
         self._charges = charges
         if wrong:
             self._last = self._around = self._charges = None  # all of it is checked again
-        listed = [*_pending_classes(state), *_gangs(state), *_owned(state), *_lost(state)]
+        listed = [*_pending_classes(state), *_gangs(state), *_owned(state), *_waits(state), *_lost(state)]
         return [*wrong, *_free(state), *_payers(state), *listed]
 
     def _changed(self, state: ClusterState, placed: Placed) -> Placed:
@@ -382,6 +382,18 @@ def _owned(state: ClusterState) -> list[str]:
     tasks = {uid: task for uid, task in state.tasks.items() if task.pod.owner}
     listed = {task.pod.uid for task in state.tables.owned.of({task.pod.owner for task in tasks.values()})}
     return [f"{task} is not listed under its owner" for uid, task in sorted(tasks.items()) if uid not in listed]
+
+
+def _waits(state: ClusterState) -> list[str]:
+    """Tasks and victims that do not know of each other."""
+    holds = state.evictions.holds
+    waits = [(task, wait) for task in state.tasks.values() for wait in task.waits]
+    wrong = [f"{task} is not among those that wait" for task, wait in waits if task.pod.uid not in wait.tasks]
+    for wait in {id(wait): wait for _, wait in waits}.values():
+        wrong += [f"{uid} is not known to be waited for" for uid in sorted(wait.victims) if wait not in holds.get(uid, ())]
+    for uid, each in holds.items():
+        wrong += [f"{uid} is waited for no more" for wait in each if uid not in wait.victims]
+    return wrong
 
 
 def _lost(state: ClusterState) -> list[str]:

@@ -12,6 +12,7 @@ from fairlead.core.actions.consolidate import Moved
 from fairlead.core.actions.reserve import name_of
 from fairlead.core.model.transactions import Binding, Place, Preempt, Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.pods.waits import Wait, waits_of
 from fairlead.core.preemption.search import Plan, by_upstream
 from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
@@ -22,7 +23,7 @@ def begin(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> It
     assume(state, unit, placed, now)
     if unit.gang is None and not placed[0].pod.placeholder:
         yield Place((_binding(state, placed[0]),))  # as most are
-    elif not _joins_held(state, unit, placed):
+    elif not _joins_held(unit, placed):
         yield from start(state, placed, now)
 
 
@@ -53,16 +54,18 @@ def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> N
         state.tables.unsettle(unit.gang)  # the others may have places now, too
 
 
-def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
+def _joins_held(unit: Unit, placed: list[Task]) -> bool:
     """Members of a gang that waits for victims wait with it: until those are gone they would come on top of them."""
-    mates = [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD] if unit.gang is not None else []
-    victims = {uid for task in mates for uid in task.waits_for}
-    for task in placed if victims else ():
+    if unit.gang is None:
+        return False
+    mates = [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD]
+    waits = tuple(wait for wait in waits_of(mates) if wait.victims)
+    for task in placed if waits else ():
         task.become(TaskState.HELD)
-        task.waits_for = set(victims)
-        for uid in victims:
-            state.evictions.holds[uid].add(task.pod.uid)
-    return bool(victims)
+        task.waits = waits
+        for wait in waits:
+            wait.tasks[task.pod.uid] = None
+    return bool(waits)
 
 
 def preempted(state: ClusterState, unit: Unit, plan: Plan | Moved, now: float) -> Preempt:
@@ -86,11 +89,12 @@ def _evicted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: fro
     victims, placed = [*plan.victims, *plan.leaving], plan.placed
     assume(state, unit, placed, now)
     names = state.nodes.names
-    uids, waiting = frozenset(task.pod.uid for task in victims), frozenset(each.pod.uid for each in placed)
+    uids = frozenset(task.pod.uid for task in victims)
+    wait = Wait(uids, (each.pod.uid for each in placed))
     log = state.log
     for task in victims:
         task.become(TaskState.EVICTING, log)
-        log.insert(state.evictions.holds, task.pod.uid, set(waiting))
+        log.insert(state.evictions.holds, task.pod.uid, (wait,))
         log.insert(state.evictions.plans, task.pod.uid, uids)
         row = plan.places[task.pod.uid][0]
         state.placement.linger(task, row)
@@ -103,7 +107,7 @@ def _evicted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: fro
     state.queues.relieve({task.queue for task in victims if task.charged})
     for task in placed:
         task.become(TaskState.HELD)
-        task.waits_for = set(uids)
+        task.waits = (wait,)
     state.leftovers.hold(plan.places, ((kept.after, kept.placeholder) for kept in state.moves.kept.values()))
     state.departures.begin(victims, placed, now)
     for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():

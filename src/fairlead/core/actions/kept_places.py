@@ -166,6 +166,4 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
         return
     for each in placed:
         each.become(TaskState.HELD)
-        each.waits_for = set(awaited)
-        for uid in awaited:
-            state.evictions.holds.setdefault(uid, set()).add(each.pod.uid)
+    state.evictions.wait(sorted(awaited), placed)

@@ -13,6 +13,7 @@ from fairlead.core.allocation import allocate
 from fairlead.core.model.instants import at_time
 from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
 from fairlead.core.pods.tasks import Task, TaskState, Unit, note_reported
+from fairlead.core.pods.waits import awaited_by
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.leftovers import GivenUp
 
@@ -95,12 +96,13 @@ def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]
 
 def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
     """Whether held tasks are given free places instead; their victims are charged where they run then."""
-    blocked = {state.placement.lingering[uid] for task in tasks for uid in task.waits_for if uid in state.placement.lingering}
+    lingering, awaited = state.placement.lingering, awaited_by(tasks)
+    blocked = {lingering[uid] for uid in awaited if uid in lingering}
     moving = [task for task in tasks if task.row in blocked]
     rows = [row for row in sorted(state.departures.freed) if moving and moving[0].shape.fits_row(row)]
     if not rows or not (last or _goes_first(state, moving, rows)) or not _would_fit(state, moving):
         return False
-    victims = sorted({uid for task in tasks for uid in task.waits_for})
+    victims = sorted(awaited)
     places = [GivenUp(task.pod.spec, task.row, task.devices, tuple(sorted(task.waits_for))) for task in moving]
     for task in moving:
         state.placement.unassign(task)
@@ -117,7 +119,8 @@ def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
 def _held(state: ClusterState) -> list[list[Task]]:
     """The tasks whose places are held, gang by gang, the first in rank first."""
     jobs: dict[str, list[Task]] = {}
-    for uid in sorted({uid for waiting in state.evictions.holds.values() for uid in waiting}):
+    waits = {id(wait): wait for each in state.evictions.holds.values() for wait in each}
+    for uid in sorted({uid for wait in waits.values() for uid in wait.tasks}):
         task = state.tasks.get(uid)
         if task is not None and task.state is TaskState.HELD and task.row >= 0 and task.pod.ours:
             jobs.setdefault(task.job, []).append(task)
@@ -144,7 +147,7 @@ def _would_fit(state: ClusterState, moving: list[Task]) -> bool:
     mark = state.log.mark()
     for task in moving:
         state.placement.unassign(task)
-    victims = sorted({uid for task in moving for uid in task.waits_for})
+    victims = sorted(awaited_by(moving))
     for placeholder in state.leftovers.of(victims):
         state.placement.unassign(placeholder)
     for uid in victims:

@@ -8,6 +8,7 @@ so that each gang gets its minimum before any gets more. What cannot be a unit y
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from fairlead.core.pods.completions import Completions
 from fairlead.core.pods.members import first_to_start
 from fairlead.core.pods.rank import Rank
 from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.waits import Wait, awaited_by
 
 ELASTIC_LEVEL = 1_000
 """The level of members that their gang can do without: beyond every level of attained service."""
@@ -83,7 +85,7 @@ class Task:
         "state",
         "unit",
         "urgency",
-        "waits_for",
+        "waits",
     )
 
     def __init__(self, pod: Pod, shape: RankedShape) -> None:
@@ -102,7 +104,7 @@ class Task:
         self.faults = 0
         self.not_before = 0.0
         self.started = 0.0
-        self.waits_for: set[str] = set()
+        self.waits: tuple[Wait, ...] = ()  # for victims, with others whose places these have
         self.instead_of = ""  # UID of a moved pod: while this is charged the pod is not, though it still runs
 
     def __repr__(self) -> str:
@@ -124,6 +126,11 @@ class Task:
     def charged(self) -> bool:
         """Whether a queue is charged for what it holds: for pods that others placed only where they have a queue."""
         return self.pod.ours or bool(self.queue)
+
+    @property
+    def waits_for(self) -> AbstractSet[str]:
+        """UIDs of the victims that must be gone before it starts."""
+        return self.waits[0].victims if len(self.waits) == 1 else awaited_by((self,))
 
     @property
     def user(self) -> str:

@@ -217,8 +217,12 @@ class VictimLists:
             if task is None:
                 self._timed.pop(group, None)
             else:
-                self._watch(group, (task,))
-                yield self._single(task)
+                service = self._state.services.of(task)
+                if by_time(service):
+                    self._watch(group, (task,))
+                elif self._timed:
+                    self._timed.pop(group, None)
+                yield self._single(task, service)
             return
         if len(group) == 1:
             yield from self._of_gang(group)
@@ -267,10 +271,9 @@ class VictimLists:
         else:
             self._timed.pop(group, None)
 
-    def _single(self, task: Task) -> Victim:
+    def _single(self, task: Task, service: ServiceClass) -> Victim:
         """One that leaves alone, as most do."""
         services, pod = self._state.services, task.pod
-        service = services.of(task)
         level, lost = 0, 0.0
         if by_time(service):
             level = services.victim_level(task)
@@ -280,7 +283,7 @@ class VictimLists:
 
     def _victim(self, tasks: tuple[Task, ...]) -> Victim:
         if len(tasks) == 1:
-            return self._single(tasks[0])
+            return self._single(tasks[0], self._state.services.of(tasks[0]))
         services = self._state.services
         order = (
             1,

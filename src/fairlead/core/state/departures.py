@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.instants import at_time
 from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.pods.waits import awaited_by
 
 if TYPE_CHECKING:
     from fairlead.core.model.policy import Policy
@@ -168,7 +169,7 @@ class Departures:
 
     def reason(self, held: Iterable[Task]) -> Reason | None:
         """For which victims tasks with held places wait, or None if for none."""
-        victims = sorted({uid for task in held for uid in task.waits_for if uid in self._tasks})
+        victims = sorted(uid for uid in awaited_by(held) if uid in self._tasks)
         if not victims:
             return None
         known = [self.leaving[uid] for uid in victims if uid in self.leaving]

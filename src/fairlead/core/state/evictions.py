@@ -7,9 +7,10 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.pods.waits import Wait, awaited_by
 from fairlead.core.state.bound import BoundPods
 from fairlead.core.state.leftovers import GivenUp, Leftovers
 from fairlead.core.state.moves import Moves
@@ -22,7 +23,7 @@ from fairlead.core.state.tables import Tables
 class Evictions:
     """Victims and their beneficiaries.
 
-    holds: victim's UID -> UIDs of tasks that wait for it to go. freed: tasks for which the last victim is gone, by UID. plans:
+    holds: victim's UID -> the waits of which it is one. freed: tasks for which the last victim is gone, by UID. plans:
     victim's UID -> all victims of its plan; they go together or not at all.
     """
 
@@ -43,7 +44,7 @@ class Evictions:
         self._overrides = overrides
         self._pending = pending
         self._bound = bound
-        self.holds: dict[str, set[str]] = {}
+        self.holds: dict[str, tuple[Wait, ...]] = {}
         self.freed: dict[str, Task] = {}
         self.plans: dict[str, frozenset[str]] = {}
 
@@ -63,12 +64,25 @@ class Evictions:
     def free(self, uid: str) -> None:
         """Nothing waits for a victim any more: it is gone. Tasks that waited for no other may be bound."""
         tasks = self._tables.tasks
-        for beneficiary in self.holds.pop(uid, ()):
-            held = tasks.get(beneficiary)
-            if held is not None:
-                held.waits_for.discard(uid)
-                if not held.waits_for and held.state is TaskState.HELD:
+        for wait in self.holds.pop(uid, ()):
+            wait.victims.discard(uid)
+            for beneficiary in wait.tasks if not wait.victims else ():
+                held = tasks.get(beneficiary)
+                if held is not None and not held.waits_for and held.state is TaskState.HELD:
                     self.freed[beneficiary] = held
+
+    def wait(self, victims: Iterable[str], tasks: Iterable[Task]) -> None:
+        """Tasks wait for victims of which some others wait, too."""
+        waiting = list(tasks)
+        made = Wait(victims, (task.pod.uid for task in waiting))
+        for uid in made.victims:
+            self._tables.log.insert(self.holds, uid, (*self.holds.get(uid, ()), made))
+        for task in waiting:
+            task.waits = (made,)
+
+    def waiting_for(self, uid: str) -> list[str]:
+        """UIDs of the tasks that wait for a victim to go."""
+        return list(dict.fromkeys(task for wait in self.holds.get(uid, ()) for task in wait.tasks))
 
     def _forget_plan(self, uid: str) -> None:
         """A victim is gone. Its plan is remembered until all are: word that it failed may still be on its way."""
@@ -89,12 +103,16 @@ class Evictions:
         """The plan that a victim is part of is given up. rests: its beneficiaries wait before they are tried again."""
         victims = {uid, *self.plans.get(uid, ())}
         reached: set[str] = set()
-        while waiting := {each for victim in victims for each in self.holds.get(victim, ())} - reached:
+        while waiting := self._waiting_for_any(victims) - reached:
             reached |= waiting  # of those that wait, others of their gangs may wait for victims of other plans, and so on
             for beneficiary in sorted(waiting):
                 victims |= self._waits_again(beneficiary, now, rests=rests)
             victims |= {other for victim in victims for other in self.plans.get(victim, ())}
         self._count_again(sorted(victims), now)
+
+    def _waiting_for_any(self, victims: Iterable[str]) -> set[str]:
+        waits = {id(wait): wait for victim in victims for wait in self.holds.get(victim, ())}
+        return {uid for wait in waits.values() for uid in wait.tasks}
 
     def _waits_again(self, beneficiary: str, now: float, *, rests: bool) -> set[str]:
         """A task and its gang give up the places that are held for them; returns the victims that they waited for."""
@@ -103,16 +121,16 @@ class Evictions:
         if held is None or held.state is not TaskState.HELD:
             return victims
         mates = held.gang.tasks.values() if held.gang else (held,)
-        for each in list(mates):
-            if each.state is TaskState.HELD:
-                victims |= each.waits_for
-                self._placement.unassign(each)
-                self.abandon(each)
-                each.become(TaskState.WAITING)
-                if rests:
-                    self._pending.delay(each, now)
-                else:
-                    self._pending.wait(each, counted=True)
+        waiting = [each for each in mates if each.state is TaskState.HELD]
+        victims |= awaited_by(waiting)
+        for each in waiting:
+            self._placement.unassign(each)
+            self.abandon(each)
+            each.become(TaskState.WAITING)
+            if rests:
+                self._pending.delay(each, now)
+            else:
+                self._pending.wait(each, counted=True)
         if held.gang is not None:
             self._tables.unsettle(held.gang)
         return victims
@@ -125,7 +143,7 @@ class Evictions:
         tasks, row, devices = self._tables.tasks, task.row, task.devices
         self._placement.unassign(task)
         victims = [uid for uid in sorted(task.waits_for) if uid in tasks]
-        if any(uid in self._moves.kept or len(self.holds.get(uid, ())) > 1 for uid in victims):
+        if any(uid in self._moves.kept or len(self.waiting_for(uid)) > 1 for uid in victims):
             self._leftovers.close(task.pod.spec, row, devices, victims)
         else:
             self.release_victims([task], victims)
@@ -137,7 +155,7 @@ class Evictions:
         """
         for task in tasks:
             self.abandon(task)
-        released = [uid for uid in victims if not self.holds.get(uid)]
+        released = [uid for uid in victims if not any(wait.tasks for wait in self.holds.get(uid, ()))]
         self._count_again(released, self._tables.services.now, given_up)
 
     def release_holds(self, tasks: list[Task]) -> None:
@@ -148,12 +166,12 @@ class Evictions:
 
     def abandon(self, task: Task) -> None:
         """The task no longer waits for any victim to leave."""
-        for victim in task.waits_for:
-            waiting = self.holds.get(victim)
-            if waiting is not None:
-                waiting.discard(task.pod.uid)
+        debts = self._tables.queues.accounts.debts
+        for victim in sorted(uid for uid in task.waits_for if uid in debts and debts[uid].credits):
             self._tables.queues.uncredit(victim, task.pod.uid)
-        task.waits_for = set()
+        for wait in task.waits:
+            wait.tasks.pop(task.pod.uid, None)
+        task.waits = ()
         if task.instead_of:
             self._placement.charge_back(task)
 

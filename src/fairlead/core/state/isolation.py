@@ -18,6 +18,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
 from fairlead.core.model.transactions import Fault
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
+from fairlead.core.pods.waits import awaited_by
 from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.state.tables import Tables
 
@@ -210,9 +211,7 @@ class Isolation:
         errors = [error, *tables.log.unwind()]
         try:
             tasks = _waiting(tables.tasks, self._widened(subject))
-            awaited = (
-                [] if isinstance(subject, Unit | PendingClass) else sorted({uid for task in tasks for uid in task.waits_for})
-            )
+            awaited = [] if isinstance(subject, Unit | PendingClass) else sorted(awaited_by(tasks))
             self._set_aside(tasks, whole=len(errors) == 1 and _reads_only(error))
             for uid in awaited:
                 recovery.give_up(uid)  # victims fill the places that are given up: they count where they run
@@ -288,7 +287,7 @@ class Isolation:
             for task in tasks:
                 if task.unit is not None:
                     task.unit.alive = False
-                task.unit, task.waits_for = None, set()
+                task.unit, task.waits = None, ()
                 task.become(TaskState.UNUSABLE)
                 if task.row >= 0:
                     tables.nodes.pods[task.row].pop(task.pod.uid, None)

@@ -92,7 +92,8 @@ class Pods:
         tables = self._tables
         task = Task(pod, self._bound.shape(pod))
         tables.tasks[pod.uid] = task
-        tables.owned.add(pod.uid, pod.owner)
+        if pod.owner:
+            tables.owned.add(pod.uid, pod.owner)
         if pod.elastic:
             self.elastic.add(pod.uid)
         if pod.ours and pod.group:

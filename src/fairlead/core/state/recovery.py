@@ -67,10 +67,11 @@ class StateRecovery:
             for each in (task,) if kept is None else (task, kept.placeholder):
                 self._lift(each)
             for victim in task.waits_for:
-                evictions.holds.get(victim, set()).discard(uid)
                 if victim in debts:
                     debts[victim] = debts[victim].without(uid)
-            task.waits_for = set()
+            for wait in task.waits:
+                wait.tasks.pop(uid, None)
+            task.waits = ()
             evictions.freed.pop(uid, None)
             self._pending.applicants.pop(uid, None)
             tables.reserved.started(f"pod/{uid}" if task.gang is None else f"gang/{task.gang.key}")
@@ -114,8 +115,9 @@ class StateRecovery:
         self._belonging.forget(uid)
         self._tables.services.forget(uid)
         evictions.free(uid)
-        for waiting in evictions.holds.values():
-            waiting.discard(uid)
+        for waits in evictions.holds.values():
+            for wait in waits:
+                wait.tasks.pop(uid, None)
 
     def _lift(self, task: Task) -> None:
         """Off its row, without giving anything back."""
