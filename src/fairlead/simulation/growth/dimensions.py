@@ -22,7 +22,7 @@ DIMENSIONS = (
     Dimension("waiting-users", "pod end", events.end_by_waiting_users, (100, 400, 1600), (20, 80, 320)),
     Dimension("limited-users", "pod end", events.end_by_limited_users, (10, 160, 640), (10, 40, 160)),
     Dimension("searches", "pod end", events.end_by_vain_searches, (100, 400, 1600), (5, 10, 20), counted=1),
-    Dimension("levels", "pass", passes.Ticks, (1000, 2000, 4000, 8000), (160, 320, 640), rounds=3, counted=1),
+    Dimension("levels", "time slice", passes.Ticks, (1000, 2000, 4000, 8000), (160, 320, 640), rounds=3, counted=1),
     Dimension("victims", "victim", passes.Hero, (1000, 4000, 16_000), (160, 320, 640), rounds=1, counted=1),
     Dimension("forecast", "class", passes.Forecasts, (100, 400, 1600), (20, 40, 80), rounds=3, counted=1, most=0.1),
     Dimension("groups", "PodGroup", events.group_by_pods, (1600, 6400, 25_600), (100, 400, 1600)),
