@@ -5,12 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import invariants
+from fairlead.core.actions.requeue import CONDITIONS, Check
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.service_classes import ServiceClass
+from fairlead.core.preemption.policy import PreemptionPolicy
 from tests.builders import GPU, cluster, confirm, group, held, node, play, pod, preempted, queue, run
 
 HOUR = 3600.0
+NONE = Reason(ReasonCode.RESOURCES, "")
 
 
 KINDS = st.builds(
@@ -36,10 +40,8 @@ MIXED = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(st.lists(KINDS, min_size=3, max_size=3), MIXED, st.sampled_from([None, 1]), st.booleans(), st.booleans())
-def test_classes_of_any_reach_come_to_rest(kinds, actions, weight, users, alike):
-    """A victim for one reason does not preempt in return for another, however many are between."""
+def mixed(kinds, actions, weight, users, alike):
+    """A cluster to which jobs come, one by one; given after each, once it is at rest."""
     queues = [
         Queue("left"),
         Queue("a", "left", 0, (QueueResource(GPU, 4000, weight=weight),), users_reclaim=users),
@@ -59,6 +61,58 @@ def test_classes_of_any_reach_come_to_rest(kinds, actions, weight, users, alike)
             state.upsert_pod(pod(f"{name}-{number}.{index}", queue=name, group=gang, gpus=1 if alike else gpus, **more))
         play(state)
         invariants.check(state)
+        yield state
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(st.lists(KINDS, min_size=3, max_size=3), MIXED, st.sampled_from([None, 1]), st.booleans(), st.booleans())
+def test_classes_of_any_reach_come_to_rest(kinds, actions, weight, users, alike):
+    """A victim for one reason does not preempt in return for another, however many are between."""
+    for _ in mixed(kinds, actions, weight, users, alike):
+        pass
+
+
+def ask_all(state):
+    """Ask for each pending class whom it may preempt, and every requeue condition; returns the classes that were found blocked."""
+    waiting, rows, queues = state.queues.waiting, list(state.nodes.rows.values()), set(state.queues.queues)
+    before, found = dict(waiting.blocked_by), []
+    for pending_class in [each for leaf in state.queues.queues.values() for each in leaf.pending_classes.values()]:
+        unit = pending_class.first()
+        if unit is None:
+            continue
+        preemption = PreemptionPolicy(state, unit)
+        for task in state.tasks.values():
+            preemption.reason_for(task)
+        check = Check(state, pending_class, unit, pending_class.unschedulable or NONE, rows, queues)
+        for condition in CONDITIONS:
+            if condition.matters(check):
+                condition.helps(check, pending_class.seen)
+        found += [pending_class] if preemption.blocking.blocked_by or check.blocking.blocked_by else []
+    assert waiting.blocked_by == before
+    return found
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.lists(KINDS, min_size=3, max_size=3), MIXED, st.sampled_from([None, 1]), st.booleans(), st.booleans())
+def test_questions_record_nothing(kinds, actions, weight, users, alike):
+    for state in mixed(kinds, actions, weight, users, alike):
+        ask_all(state)
+
+
+def test_what_blocks_a_class_is_answered_to_those_who_ask_and_recorded_by_the_search():
+    state = cluster([node("n", gpus=2)], [queue("owner", quota=2), queue("guest")])
+    state.upsert_class(ServiceClass("urgent", mode="Suspend", scope="Cluster"))
+    for index in range(2):
+        state.upsert_pod(pod(f"runs-{index}", queue="guest", priority=2))
+    confirm(state, run(state))
+    state.upsert_pod(pod("next", queue="guest", priority=1, service_class="urgent", created=1.0))
+    state.upsert_pod(pod("mine", queue="owner", created=2.0))
+    assert play(state) == 0
+    recorded = dict(state.queues.waiting.blocked_by)
+    assert [each.queue.name for each in recorded] == ["owner"]
+    state.queues.waiting.blocked_by.clear()
+    assert ask_all(state) == list(recorded)
+    assert not state.queues.waiting.blocked_by
 
 
 def test_work_that_would_preempt_in_return_by_priority_is_not_reclaimed_for_shares():

@@ -61,7 +61,7 @@ class Reason(msgspec.Struct, frozen=True):
 
     text: the sentence, without the gang that it is about. `numbers` holds whatever the sentence counts: amounts in base units,
     nodes, pods. `gang`: what is refused, `namespace/name`, its subject; empty: the text is a whole sentence.
-    Decision logs hold both, not the sentence that is made of them.
+    Decision logs hold both.
     """
 
     code: ReasonCode

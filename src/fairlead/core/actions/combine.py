@@ -25,6 +25,7 @@ from fairlead.core.actions.consolidate import (
     work_waited,
 )
 from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.rearrange import Movers, Rearrangement
@@ -71,7 +72,9 @@ def leaves_fragments(state: ClusterState, plan: Plan) -> bool:
     )
 
 
-def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, enforce_quota: bool = False) -> Moved | None:
+def combine(
+    state: ClusterState, unit: Unit, now: float, plan: Plan | None, blocking: Blocking, *, enforce_quota: bool = False
+) -> Moved | None:
     """A plan that evicts less than one of evictions alone, or what that cannot do at all (None); None changes nothing."""
     core = core_of(unit)
     usable = usable_by(state, core)
@@ -79,7 +82,7 @@ def combine(state: ClusterState, unit: Unit, now: float, plan: Plan | None, *, e
     bound = devices_of(plan.victims) if plan is not None else 1 << 60
     if lacking >= bound or (plan is None and not lacking):
         return None
-    preemption = PreemptionPolicy(state, unit, enforce_quota=enforce_quota)
+    preemption = PreemptionPolicy(state, unit, enforce_quota=enforce_quota, blocking=blocking)
     near = (each for each in victims_of(state).one_by_one(preemption) if any(usable.item(task.row) for task in each[1].tasks))
     candidates = list(islice(near, _CANDIDATES))
     spent = sum(state.services.lost_with(task) for task in plan.victims) if plan is not None else 0.0

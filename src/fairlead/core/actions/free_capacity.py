@@ -14,6 +14,7 @@ from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.leaving import awaited_before, beyond_leaving, enough_leaves
 from fairlead.core.actions.patience import moves_from, reclaims_from
 from fairlead.core.pods.tasks import TaskState, Unit
+from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.override import override
 from fairlead.core.preemption.policy import share_due
 from fairlead.core.preemption.search import Plan, by_upstream, preempt
@@ -45,15 +46,18 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
     search.awaits = 0.0
     if leaving and awaited_before(state, unit, now):
         leaving = []
-    plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now))
+    blocking = Blocking()
+    plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, blocking))
     if plan is None and moves_from(state, unit) <= now:
-        plan = _search_moves(state, unit, search, now)
+        plan = _search_moves(state, unit, search, now, blocking)
     if plan is None and reclaims_from(state, unit) <= now:
-        plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, enforce_quota=True))
+        plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, blocking, enforce_quota=True))
     if plan is None and share_due(state, unit) <= now:
-        plan = beyond_leaving(state, leaving, partial(preempt, state, unit, waited=True))
+        plan = beyond_leaving(state, leaving, partial(preempt, state, unit, waited=True, blocking=blocking))
     search.budgets, again = None, math.inf
-    found = override(state, unit, now, enforce_quota=reclaims_from(state, unit) <= now) if plan is None and asks else None
+    found = None
+    if plan is None and asks:
+        found = override(state, unit, now, blocking, enforce_quota=reclaims_from(state, unit) <= now)
     if found is not None:
         answer, at = found
         again = at or math.inf
@@ -65,24 +69,27 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
     search.vain = 0 if plan else search.vain + 1
     search.backoff_until = now + state.policy.search_rest(search.vain)
     search.check_at = again
+    state.queues.waiting.note_blocked(pending_class, blocking.blocked_by)
     return plan or search.budgets
 
 
-def _search_moves(state: ClusterState, unit: Unit, search: Search, now: float) -> Moved | None:
+def _search_moves(state: ClusterState, unit: Unit, search: Search, now: float, blocking: Blocking) -> Moved | None:
     """Pods to be moved for a unit, with victims or without. The more often there were none, the rarer the searches become."""
     search.moves_wanted = now < search.moves_again
     if search.moves_wanted:
         return None
-    moved = consolidate(state, unit, now) or combine(state, unit, now, None)
+    moved = consolidate(state, unit, now) or combine(state, unit, now, None, blocking)
     search.moves_vain = 0 if moved else search.moves_vain + 1
     search.moves_again = now + state.policy.move_rest(search.moves_vain)
     return moved
 
 
-def _evict(state: ClusterState, unit: Unit, now: float, *, enforce_quota: bool = False) -> Plan | Moved | None:
+def _evict(
+    state: ClusterState, unit: Unit, now: float, blocking: Blocking, *, enforce_quota: bool = False
+) -> Plan | Moved | None:
     """Victims for a unit; fewer, or none, where others can move to the fragments that would be left free."""
     mark = state.log.mark()
-    plan = preempt(state, unit, enforce_quota=enforce_quota)
+    plan = preempt(state, unit, enforce_quota=enforce_quota, blocking=blocking)
     if plan is None or not leaves_fragments(state, plan) or moves_from(state, unit) == math.inf:
         state.log.commit()
         return plan
@@ -90,4 +97,4 @@ def _evict(state: ClusterState, unit: Unit, now: float, *, enforce_quota: bool =
     state.log.rollback(mark)
     for task in unit.tasks:
         task.become(TaskState.WAITING)
-    return combine(state, unit, now, plan, enforce_quota=enforce_quota) or laid.again(state)
+    return combine(state, unit, now, plan, blocking, enforce_quota=enforce_quota) or laid.again(state)

@@ -7,7 +7,8 @@ A class whose first unit has no place is unschedulable, with the reason. It is t
 - when one of the conditions in `CONDITIONS` holds, each for the reasons that it is there for;
 - at once, where that happens: another user's unit becomes its first (`Waiting.push`), or the head that blocked its queue is gone.
 
-Conditions are questions and change nothing. What was seen is one record, `PendingClass.seen`, which only this file replaces.
+Conditions are questions and change nothing. What was seen is one record, `PendingClass.seen`, which only this file replaces;
+what blocks the class is collected in its `Check`, and recorded once they were asked.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from fairlead.core.actions.reserve import may_qualify
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import TaskState, Unit, shapes_of
 from fairlead.core.preemption import cycles
+from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import could_free_capacity, holds_victims
 from fairlead.core.queues.tree import PendingClass, Seen
-from fairlead.core.queues.waiting import Versions
+from fairlead.core.queues.waiting import BlockedBy, Versions
 from fairlead.core.state.cluster import ClusterState
 
 _NO_SHARES = Seen().shares
@@ -103,7 +105,9 @@ def requeue(state: ClusterState, now: float) -> None:
     waiting.retry_limited(queues, partial(_may_take_own, state))
     for pending_class in sorted(waiting.unschedulable, key=PendingClass.order):
         with guard("requeue", pending_class):
-            helped, pending_class.seen = _check(state, pending_class, rows, queues)
+            helped, pending_class.seen, blocked_by = _check(state, pending_class, rows, queues)
+            # A job that came since its last search may be what blocks the victims there: tried again once that is gone.
+            waiting.note_blocked(pending_class, blocked_by)
             if helped:
                 waiting.requeue(pending_class)
 
@@ -137,19 +141,21 @@ def _versions(state: ClusterState) -> Versions:
     )
 
 
-def _check(state: ClusterState, pending_class: PendingClass, rows: list[int], freed: set[str]) -> tuple[bool, Seen]:
-    """Whether something happened that could help an unschedulable class, and what is seen of the state."""
+def _check(
+    state: ClusterState, pending_class: PendingClass, rows: list[int], freed: set[str]
+) -> tuple[bool, Seen, BlockedBy | None]:
+    """Whether something happened that could help an unschedulable class, what is seen of the state, and what blocks the class."""
     unit, seen = pending_class.first(), pending_class.seen
     if unit is None or pending_class.unschedulable is None:
-        return True, seen
+        return True, seen, None
     check = Check(state, pending_class, unit, pending_class.unschedulable, rows, freed)
     for condition in CONDITIONS:
         if condition.matters(check):
             helps = condition.helps(check, seen)
             seen = condition.notes(check, seen)
             if helps:
-                return True, seen
-    return False, seen
+                return True, seen, check.blocking.blocked_by
+    return False, seen, check.blocking.blocked_by
 
 
 class Check:
@@ -164,13 +170,17 @@ class Check:
         self.why = why
         self.rows = rows
         self.freed = freed
+        self.blocking = Blocking()
         self.preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
 
     @cached_property
     def preemption(self) -> PreemptionPolicy:
         """Whom its first unit may preempt."""
         return PreemptionPolicy(
-            self.state, self.unit, enforce_quota=reclaims_from(self.state, self.unit) <= self.state.services.now
+            self.state,
+            self.unit,
+            enforce_quota=reclaims_from(self.state, self.unit) <= self.state.services.now,
+            blocking=self.blocking,
         )
 
     @cached_property

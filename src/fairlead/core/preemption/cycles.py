@@ -205,10 +205,18 @@ What = str | Charge | tuple[str, ...]
 """What is preempted: a gang by its key, what is charged alike, or the uids of all that are preempted together."""
 
 
-class Cycle:
-    """One unit that would take from other queues, and who takes from it in turn."""
+class Blocking:
+    """What blocks a unit, as far as was asked: data of those who ask, not of the state. blocked_by: what was found last."""
 
-    def __init__(self, state: ClusterState, unit: Unit, demand: Charge) -> None:
+    def __init__(self) -> None:
+        self.blocked_by: BlockedBy | None = None
+
+
+class Cycle:
+    """One unit that would take from other queues, and who takes from it in turn. blocking: where it is kept what blocks it."""
+
+    def __init__(self, state: ClusterState, unit: Unit, demand: Charge, blocking: Blocking | None = None) -> None:
+        self._blocking = blocking if blocking is not None else Blocking()
         self._state = state
         self._kinds = kinds_of(state)
         self._unit = unit
@@ -252,8 +260,7 @@ class Cycle:
             if within is None:
                 within = self._within[key] = queues.limits.may_start(taker, victims)
             if within:
-                if (pending_class := pending_class_of(self._unit)) is not None:
-                    queues.waiting.blocked_by[pending_class] = BlockedBy(taker, victims)
+                self._blocking.blocked_by = BlockedBy(taker, victims)
                 return True
         return False
 

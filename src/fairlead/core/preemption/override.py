@@ -12,12 +12,15 @@ from fairlead.core.model.causes import named
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.instants import at_time
 from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import Budgets
 from fairlead.core.preemption.search import Plan, by_upstream, preempt
 from fairlead.core.state.cluster import ClusterState
 
 
-def override(state: ClusterState, unit: Unit, now: float, *, enforce_quota: bool) -> tuple[Plan | Reason, float] | None:
+def override(
+    state: ClusterState, unit: Unit, now: float, blocking: Blocking, *, enforce_quota: bool
+) -> tuple[Plan | Reason, float] | None:
     """The plan that overrides budgets once it is time, or why the unit waits, with when it is tried again (0: no time).
 
     None: budgets are not what it waits for. The state changes only with a plan.
@@ -27,7 +30,7 @@ def override(state: ClusterState, unit: Unit, now: float, *, enforce_quota: bool
     queue = unit.tasks[0].queue
     if state.policy.budget_override:
         mark = state.log.mark()
-        plan = preempt(state, unit, enforce_quota=enforce_quota, budgets=Budgets.OVERRIDE)
+        plan = preempt(state, unit, enforce_quota=enforce_quota, budgets=Budgets.OVERRIDE, blocking=blocking)
         if plan is not None:
             protected, budgets = _protected(state, plan.victims)
             due = max(state.overrides.due(queue, now), state.overrides.noticed(protected, now))
@@ -46,7 +49,7 @@ def override(state: ClusterState, unit: Unit, now: float, *, enforce_quota: bool
             return Reason(ReasonCode.DISRUPTION_BUDGET, message, _numbers(protected, budgets)), due
         state.log.rollback(mark)
     mark = state.log.mark()
-    plan = preempt(state, unit, enforce_quota=enforce_quota, budgets=Budgets.IGNORE)
+    plan = preempt(state, unit, enforce_quota=enforce_quota, budgets=Budgets.IGNORE, blocking=blocking)
     if plan is None:
         state.log.rollback(mark)
         return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.preemption.cycles import Cycle, kinds_of
+from fairlead.core.preemption.cycles import Blocking, Cycle, kinds_of
 from fairlead.core.preemption.victim import Kind, Victim
 from fairlead.core.queues.entitlement import Entitlement, against, beyond_quota, beyond_share, within_share
 from fairlead.core.queues.tree import QueueNode, pending_class_of
@@ -41,6 +41,8 @@ class PreemptionPolicy:
 
     enforce_quota: its queue is guaranteed the place, even where there would be enough for all were it not fragmented.
     waited: it has waited for its queue's share as long as one may (`share_due`): lenders may be left with less than their shares.
+    blocking: what blocks the unit is kept there; several policies of one search share it.
+    Its methods are questions: they change nothing but that, and what it remembers itself.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class PreemptionPolicy:
         enforce_quota: bool = False,
         waited: bool = False,
         budgets: Budgets = Budgets.KEEP,
+        blocking: Blocking | None = None,
     ) -> None:
+        self.blocking = blocking if blocking is not None else Blocking()
         self.waited = waited
         self.budgets = budgets
         self.state = state
@@ -76,7 +80,7 @@ class PreemptionPolicy:
 
     @cached_property
     def _cycle(self) -> Cycle:
-        return Cycle(self.state, self.unit, self.demand)
+        return Cycle(self.state, self.unit, self.demand, self.blocking)
 
     # -- which queues --------------------------------------------------------------------------
 

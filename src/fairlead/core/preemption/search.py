@@ -23,6 +23,7 @@ from fairlead.core.pods import amounts
 from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.tasks import Task, Unit, shapes_of
 from fairlead.core.preemption.candidates import candidates_of
+from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.node_clearing import clear
 from fairlead.core.preemption.policy import Budgets, PreemptionPolicy
@@ -62,14 +63,20 @@ def cause(chosen: Sequence[Preemptible]) -> Cause:
 
 
 def preempt(
-    state: ClusterState, unit: Unit, *, enforce_quota: bool = False, waited: bool = False, budgets: Budgets = Budgets.KEEP
+    state: ClusterState,
+    unit: Unit,
+    *,
+    enforce_quota: bool = False,
+    waited: bool = False,
+    budgets: Budgets = Budgets.KEEP,
+    blocking: Blocking | None = None,
 ) -> Plan | None:
-    """Places for a unit by evicting others; None changes nothing. enforce_quota, waited, budgets: see `PreemptionPolicy`."""
+    """Places for a unit by evicting others; None changes nothing. For the options see `PreemptionPolicy`."""
     if not state.policy.preempt or unit.tasks[0].pod.never_preempts:
         return None
     if by_upstream(unit):
         return _as_upstream(state, unit)
-    preemption = PreemptionPolicy(state, unit, enforce_quota=enforce_quota, waited=waited, budgets=budgets)
+    preemption = PreemptionPolicy(state, unit, enforce_quota=enforce_quota, waited=waited, budgets=budgets, blocking=blocking)
     return _for_one(preemption) if len(unit.tasks) == 1 else _for_gang(preemption)
 
 

@@ -130,6 +130,11 @@ class Waiting:
         """Whether a pending class is held back for a job that waits no longer."""
         return any(pending_class.held_back is not None and not pending_class.held_back.alive for pending_class in self.held_back)
 
+    def note_blocked(self, pending_class: PendingClass, blocked_by: BlockedBy | None) -> None:
+        """Record what was found to block a class; None: nothing was found, and what is recorded holds until it is checked."""
+        if blocked_by is not None:
+            self.blocked_by[pending_class] = blocked_by
+
     def limit(self, pending_class: PendingClass, user: str, reason: Reason) -> list[Unit]:
         """A limit stops one user's line here until it allows more, others are served. Returns the line's units."""
         line = pending_class.lines.get(user)
