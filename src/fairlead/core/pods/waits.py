@@ -7,10 +7,7 @@ that product.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fairlead.core.pods.tasks import Task
+from typing import Protocol
 
 
 class Wait:
@@ -23,11 +20,17 @@ class Wait:
         self.tasks = dict.fromkeys(tasks)
 
 
-def waits_of(tasks: Iterable[Task]) -> list[Wait]:
+class Waiting(Protocol):
+    """A task, as far as it waits for victims."""
+
+    waits: tuple[Wait, ...]
+
+
+def waits_of(tasks: Iterable[Waiting]) -> list[Wait]:
     """What any of some tasks waits in, each once."""
     return list({id(wait): wait for task in tasks for wait in task.waits}.values())
 
 
-def awaited_by(tasks: Iterable[Task]) -> set[str]:
+def awaited_by(tasks: Iterable[Waiting]) -> set[str]:
     """The victims for which any of some tasks waits, by UID."""
     return {uid for wait in waits_of(tasks) for uid in wait.victims}
