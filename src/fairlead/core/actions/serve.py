@@ -82,7 +82,7 @@ def allocated(state: ClusterState, unit: Unit, *, beyond: bool) -> list[Task] | 
 
 def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Refused, mark: int) -> list[Task] | Refused:
     """What was just placed, or, with all taken back, why it may not start: another job would reclaim from its queue at once."""
-    other = reclaimer(state, unit, placed) if isinstance(placed, list) else None
+    other = _reclaimer(state, unit, placed) if isinstance(placed, list) else None
     if other is None:
         state.log.commit()
         return placed
@@ -94,12 +94,21 @@ def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Refu
 
 def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) -> Plan | Moved | Reclaimed:
     """The same for a place that others leave."""
-    other = reclaimer(state, unit, (plan.plan if isinstance(plan, Moved) else plan).placed)
+    other = _reclaimer(state, unit, (plan.plan if isinstance(plan, Moved) else plan).placed)
     if other is None:
         return plan
     for task in unit.tasks:
         task.become(TaskState.WAITING)
     return _held_back(state, unit, other)
+
+
+def _reclaimer(state: ClusterState, unit: Unit, placed: list[Task]) -> Unit | None:
+    """The unit that would reclaim what was just placed."""
+    found = reclaimer(state, unit, placed)
+    # What a pending job blocks holds no start back: it is tried again once that job is gone, as after its own search.
+    for pending_class, blocked_by in found.blocked.items():
+        state.queues.waiting.note_blocked(pending_class, blocked_by)
+    return found.unit
 
 
 def _held_back(state: ClusterState, unit: Unit, other: Unit) -> Reclaimed:

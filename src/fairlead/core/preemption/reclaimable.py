@@ -19,12 +19,14 @@ from typing import NamedTuple, TypeVar
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation
 from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import by_upstream, preempt
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.entitlement import beyond_quota, within_share
 from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.tree import PendingClass, Place, QueueNode, QueuePosition, pending_class_of
+from fairlead.core.queues.waiting import BlockedBy
 from fairlead.core.state.cluster import ClusterState
 
 _MOST = 256
@@ -103,7 +105,14 @@ def goes_beyond(state: ClusterState, unit: Unit) -> bool:
     return beyond_quota([node], names, lambda each, name: each.stays(name) + wanted[name])
 
 
-def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit | None:
+class Reclaimer(NamedTuple):
+    """The unit that would reclaim, if there is one; and what blocks the pending classes that were tried for it."""
+
+    unit: Unit | None
+    blocked: dict[PendingClass, BlockedBy]
+
+
+def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Reclaimer:
     """The first unit found that waits and could be placed by reclaiming from what was just placed, or from its queue.
 
     placed: tasks of `unit` that have places now, inside an open mark of the undo log. The state is left as it was. Those that
@@ -113,20 +122,22 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit |
     # The queue in which it waits: members of a gang may be in others, too.
     log, own = state.log, state.queues.queues[unit.tasks[0].queue]
     if _is_not_reclaimed(state, placed[0]):
-        return None
-    mark, tried = log.mark(), list[Unit]()
+        return Reclaimer(None, {})
+    mark, tried, blocked = log.mark(), list[Unit](), dict[PendingClass, BlockedBy]()
     for task in placed:
         task.become(TaskState.ASSUMED, log)
         log.set(task, "started", state.services.now)
     _suppose_gone(state)
     within = within_share(state.queues.fair, own.path, [(name, 0) for name, _ in state.queues.tree.asked_together(placed)])
-    found = next((unit for unit in _claimants(state, own) if _could_reclaim(state, unit, own, tried, within=within)), None)
+    found = next(
+        (each for each in _claimants(state, own) if _could_reclaim(state, each, own, tried, blocked, within=within)), None
+    )
     log.rollback(mark)
     for each in tried:
         for task in each.tasks:
             task.become(TaskState.WAITING)
             task.unit = each if task.unit is not None else None  # those beyond a gang's minimum are in none yet
-    return found
+    return Reclaimer(found, blocked)
 
 
 def _suppose_gone(state: ClusterState) -> None:
@@ -238,11 +249,20 @@ def _firsts(node: QueueNode, *, refused: bool) -> Iterator[Unit]:
             yield first
 
 
-def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[Unit], *, within: bool) -> bool:
+def _could_reclaim(
+    state: ClusterState,
+    unit: Unit,
+    own: QueueNode,
+    tried: list[Unit],
+    blocked: dict[PendingClass, BlockedBy],
+    *,
+    within: bool,
+) -> bool:
     """Whether a unit that waits could be placed by reclaiming below the queue that parts another from its own.
 
-    Where it finds a free place it gets that. tried: units that were placed, to be put right. within: whether the other's queue,
-    and those above it, stay within their shares; if not, it goes before no entitled job, whatever the victims.
+    Where it finds a free place it gets that. tried: units that were placed, to be put right; blocked: what blocks it is added.
+    within: whether the other's queue, and those above it, stay within their shares; if not, it goes before no entitled job,
+    whatever the victims.
     """
     waited = share_due(state, unit) <= state.services.now
     preemption = PreemptionPolicy(state, unit, waited=waited)
@@ -265,7 +285,9 @@ def _could_reclaim(state: ClusterState, unit: Unit, own: QueueNode, tried: list[
     if state.reserved.holds:
         state.reserved.weigh(unit)
     victims_of(state).suppose_started()
-    plan = preempt(state, unit, waited=waited)
+    plan = preempt(state, unit, waited=waited, blocking=(blocking := Blocking()))
+    if blocking.blocked_by is not None and (pending_class := pending_class_of(unit)) is not None:
+        blocked[pending_class] = blocking.blocked_by
     state.reserved.weigh(None)
     state.log.rollback(mark)
     # What the search finds is the cheapest: where the other's queue is over its share, too, that could be evicted instead.

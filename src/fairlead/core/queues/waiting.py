@@ -131,8 +131,11 @@ class Waiting:
         return any(pending_class.held_back is not None and not pending_class.held_back.alive for pending_class in self.held_back)
 
     def note_blocked(self, pending_class: PendingClass, blocked_by: BlockedBy | None) -> None:
-        """Record what was found to block a class; None: nothing was found, and what is recorded holds until it is checked."""
-        if blocked_by is not None:
+        """Record what was found to block a class; None: nothing was found, and what is recorded holds until it is checked.
+
+        Classes that exist in a trial only are left out.
+        """
+        if blocked_by is not None and pending_class.queue.pending_classes.get(pending_class.composition) is pending_class:
             self.blocked_by[pending_class] = blocked_by
 
     def limit(self, pending_class: PendingClass, user: str, reason: Reason) -> list[Unit]:
