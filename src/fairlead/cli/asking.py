@@ -31,9 +31,11 @@ async def by_leader(client: Client, kind: str, namespace: str, name: str) -> Exp
 
 async def by_leader_or_status(client: Client, kind: str, namespace: str, name: str) -> Explanation:
     """The leader's explanation, else what its objects have in their statuses. Raises `ApiError`, `Unreachable`."""
-    found = await by_leader(client, kind, namespace, name)
-    if found is not None:
-        return found
+    return await by_leader(client, kind, namespace, name) or await by_status(client, kind, namespace, name)
+
+
+async def by_status(client: Client, kind: str, namespace: str, name: str) -> Explanation:
+    """What a job's objects have in their statuses. Raises `ApiError`, `Unreachable`."""
     if kind == "job":
         return await _by_made(client, namespace, f"batch/v1/Job/{name}")
     return await (_by_pod if kind == "pod" else _by_group)(client, namespace, name)

@@ -13,7 +13,7 @@ import typer
 from fairlead.api import names
 from fairlead.api.reasons import ReasonCode
 from fairlead.cli import aijobs
-from fairlead.cli.asking import by_leader, by_leader_or_status
+from fairlead.cli.asking import by_leader, by_status
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail, progress
 from fairlead.cli.snapshot import KubeconfigOption, Snapshot, list_all, read, run, span
 from fairlead.cluster import views
@@ -94,7 +94,7 @@ async def _explanation(client: Client, kind: str, namespace: str, name: str) -> 
         if error.code != _FORBIDDEN:
             raise
         try:
-            found = await by_leader_or_status(client, kind, namespace, name)
+            found = await by_status(client, kind, namespace, name)
         except ApiError as refused:
             if job is None or refused.code not in (_FORBIDDEN, _NOT_FOUND):
                 raise

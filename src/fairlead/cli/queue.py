@@ -93,12 +93,12 @@ def queue(
 
 def of_rows(rows: list[overview.Job], now: float) -> list[Job]:
     """Jobs as the leader lists them. now: seconds since the epoch."""
-    found = []
-    for row in rows:
-        fields = {name: getattr(row, name) for name in overview.Job.__struct_fields__}
-        since = row.started_at if row.started_at is not None else row.submitted_at
-        found.append(Job(**fields, seconds=max(0.0, now - since)))
-    return _sorted(found)
+    return _sorted([_of_row(row, now) for row in rows])
+
+
+def _of_row(row: overview.Job, now: float) -> Job:
+    since = row.started_at if row.started_at is not None else row.submitted_at
+    return Job(**msgspec.structs.asdict(row), seconds=max(0.0, now - since))
 
 
 def jobs(snapshot: Snapshot) -> list[Job]:
@@ -179,27 +179,11 @@ def _job(
 
 def _suspended(group: views.PodGroup, target: Target, now: float) -> Job:
     """A job that has no pods now: what it will have again is remembered in its group."""
-    metadata, pods = group.metadata, [member.pod for member in target.members]
-    reason = group.status.reason if group.status is not None else None
-    submitted = min((pod.created for pod in pods), default=seconds(metadata.creation_timestamp))
-    return Job(
-        namespace=metadata.namespace,
-        name=metadata.name,
-        kind="PodGroup",
-        queue=group.spec.queue or (pods[0].queue if pods else ""),
-        state=State.SUSPENDED,
-        pods=sum(member.count for member in target.members),
-        running=0,
-        gpus=sum(member.count * member.pod.spec.gpus * member.pod.spec.gpu_milli for member in target.members) / WHOLE,
-        priority=max((pod.priority for pod in pods), default=0),
-        submitted_at=submitted,
-        started_at=None,
-        seconds=max(0.0, now - submitted),
-        nodes=[],
-        reason=Why(reason.code, reason.message) if reason is not None else None,
-        **_expected(group),
-        user=pods[0].user if pods else "",
-    )
+    metadata = group.metadata
+    created, reason = seconds(metadata.creation_timestamp), group.status.reason if group.status is not None else None
+    row = overview.suspended(metadata.namespace, metadata.name, target, group.spec.queue or "", created)
+    why = Why(reason.code, reason.message) if reason is not None else None
+    return _of_row(msgspec.structs.replace(row, reason=why, **_expected(group)), now)
 
 
 def _expected(group: views.PodGroup | None) -> dict[str, Any]:

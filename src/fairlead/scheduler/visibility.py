@@ -27,7 +27,7 @@ import msgspec
 from aiohttp import web
 
 from fairlead.api import names
-from fairlead.cluster.kubernetes.aggregated import AggregatedApi, camelled, refusal
+from fairlead.cluster.kubernetes.aggregated import AggregatedApi, Handler, camelled, refusal
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.scheduler import explanations
 from fairlead.scheduler.core_loop import CoreLoop
@@ -40,7 +40,6 @@ SERVICE = "fairlead-visibility.kube-system.svc"
 
 _AT_ONCE = 4
 _LIMIT = 10.0
-_BUSY = "the scheduler is busy; retry"
 
 Ask = Callable[[Callable[[CoreLoop], Any]], Any]
 
@@ -61,7 +60,8 @@ class Visibility:
             ("namespaces/{namespace}/{plural:pods|podgroups|jobs|aijobs}/{name}/explanation", self._explanation),
             ("namespaces/{namespace}/pendingjobs", self._pending),
         ]
-        self._api = AggregatedApi(client, address, GROUP, VERSION, SERVICE, _RESOURCES, routes, "charts/visibility.yaml")
+        timely = [(path, _in_time(handler)) for path, handler in routes]
+        self._api = AggregatedApi(client, address, GROUP, VERSION, SERVICE, _RESOURCES, timely, "charts/visibility.yaml")
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -73,19 +73,16 @@ class Visibility:
         return await asyncio.wrap_future(self._ask(question))
 
     async def _answer(self, question: Callable[[CoreLoop], Any]) -> Any:
-        return await self._in_time(self._asked(question))
+        return await self._one_of_few(self._asked(question))
 
-    async def _in_time(self, answer: Awaitable[Any]) -> Any:
+    async def _one_of_few(self, answer: Awaitable[Any]) -> Any:
         async with self._slots, asyncio.timeout(_LIMIT):
             return await answer
 
     async def _explanation(self, request: web.Request) -> web.Response:
         plural, namespace, name = (request.match_info[each] for each in ("plural", "namespace", "name"))
         kind, now = plural.removesuffix("s"), self._clock()
-        try:
-            found: Explanation | None = await self._answer(lambda core: explanations.live(core, kind, namespace, name, now))
-        except TimeoutError:
-            return refusal(503, "ServiceUnavailable", _BUSY)
+        found: Explanation | None = await self._answer(lambda core: explanations.live(core, kind, namespace, name, now))
         if found is None:
             return refusal(404, "NotFound", f'{plural} "{name}" is not known to the scheduler in namespace {namespace}')
         metadata = {"name": name, "namespace": namespace}
@@ -94,10 +91,7 @@ class Visibility:
 
     async def _pending(self, request: web.Request) -> web.Response:
         namespace = request.match_info["namespace"]
-        try:
-            jobs: list[PendingJob] = await self._answer(lambda core: explanations.pending(core, namespace))
-        except TimeoutError:
-            return refusal(503, "ServiceUnavailable", _BUSY)
+        jobs: list[PendingJob] = await self._answer(lambda core: explanations.pending(core, namespace))
         if "as=Table" in request.headers.get("Accept", ""):
             return web.json_response(_table(namespace, jobs))
         items = [
@@ -124,10 +118,7 @@ class Visibility:
         return await self._listed(request, "Node", asked, lambda row: ("", row.name))
 
     async def _queues(self, request: web.Request) -> web.Response:
-        try:
-            found = await self._in_time(self._overview.queues())
-        except TimeoutError:
-            return refusal(503, "ServiceUnavailable", _BUSY)
+        found = await self._one_of_few(self._overview.queues())
         answer = Answer("", found.queues)
         more = {"outsideQueues": found.outside_queues, "resource": found.resource}
         return await _packed(request, await asyncio.to_thread(_list, "Queue", answer, lambda row: ("", row.name), more))
@@ -135,11 +126,20 @@ class Visibility:
     async def _listed(
         self, request: web.Request, kind: str, asked: Awaitable[Answer], named: Callable[[Any], tuple[str, str]]
     ) -> web.Response:
-        try:
-            answer = await self._in_time(asked)
-        except TimeoutError:
-            return refusal(503, "ServiceUnavailable", _BUSY)
+        answer = await self._one_of_few(asked)
         return await _packed(request, await asyncio.to_thread(_list, kind, answer, named))
+
+
+def _in_time(handler: Handler) -> Handler:
+    """A handler that refuses, instead of failing, where the scheduler does not answer in time."""
+
+    async def answered(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except TimeoutError:
+            return refusal(503, "ServiceUnavailable", "the scheduler is busy; retry")
+
+    return answered
 
 
 def _list(kind: str, answer: Answer, named: Callable[[Any], tuple[str, str]], more: dict[str, Any] | None = None) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlead.api.reasons import Reason
+from fairlead.core.model.groups import Target
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.state.cluster import ClusterState
@@ -140,31 +141,35 @@ class Rows:
 
     def _without_pods(self, key: Key, gang: Gang) -> Job | None:
         """A suspended job whose placeholders are not there yet: what it will have again is in its PodGroup."""
-        target = self._state.suspended.targets.get(key.id)
+        target, group = self._state.suspended.targets.get(key.id), gang.group
         if target is None or not target.members:
             return None
-        pods = [member.pod for member in target.members]
-        return Job(
-            namespace=key.namespace,
-            name=key.name,
-            kind=key.kind,
-            queue=(gang.group.queue if gang.group is not None else "") or pods[0].queue,
-            state=State.SUSPENDED,
-            pods=sum(member.count for member in target.members),
-            running=0,
-            gpus=sum(member.count * member.pod.spec.gpus * member.pod.spec.gpu_milli for member in target.members) / WHOLE,
-            priority=max(pod.priority for pod in pods),
-            submitted_at=min(pod.created for pod in pods),
-            reason=_why(gang.reason),
-            user=pods[0].user,
-            **self._expected(key.id),
-        )
+        found = suspended(key.namespace, key.name, target, group.queue if group is not None else "")
+        return msgspec.structs.replace(found, reason=_why(gang.reason), **self._expected(key.id))
 
     def _expected(self, job: str) -> dict[str, Any]:
         start = self._start(job)
         if start is None:
             return {}
         return {"expected_start": start.start, "earliest_start": start.earliest, "latest_start": start.latest}
+
+
+def suspended(namespace: str, name: str, target: Target, queue: str, created: float = 0.0) -> Job:
+    """A suspended job without pods, by what its PodGroup keeps. queue: of the group; created: of it, where no pod is kept."""
+    pods = [member.pod for member in target.members]
+    return Job(
+        namespace=namespace,
+        name=name,
+        kind=_POD_GROUP,
+        queue=queue or (pods[0].queue if pods else ""),
+        state=State.SUSPENDED,
+        pods=sum(member.count for member in target.members),
+        running=0,
+        gpus=sum(member.count * member.pod.spec.gpus * member.pod.spec.gpu_milli for member in target.members) / WHOLE,
+        priority=max((pod.priority for pod in pods), default=0),
+        submitted_at=min((pod.created for pod in pods), default=created),
+        user=pods[0].user if pods else "",
+    )
 
 
 def _why(reason: Reason | None) -> Why | None:

@@ -57,32 +57,35 @@ class Overview:
 
     async def jobs(self, namespace: str = "", queue: str = "", since: str = "") -> Answer:
         """Jobs that have not ended, by namespace and name; of one namespace or queue, or of all."""
-        mark, keys = await self._ask(lambda core: (_mark(core), jobs.keys(core.state, namespace, queue)))
-        if (unchanged := self._unchanged(("jobs", namespace, queue), mark, since)) is not None:
-            return unchanged
-        found: list[jobs.Job] = []
-        for part in _parts(keys):
-            found += await self._ask(partial(_rows, part))
-        rows = {(row.namespace, row.name, row.kind): row for row in found}
-        return await asyncio.to_thread(self._answer, ("jobs", namespace, queue), mark, rows, since)
+
+        async def rows() -> dict[Any, Any]:
+            found: list[jobs.Job] = []
+            for part in _parts(await self._ask(lambda core: jobs.keys(core.state, namespace, queue))):
+                found += await self._ask(partial(_rows, part))
+            return {(row.namespace, row.name, row.kind): row for row in found}
+
+        return await self._since(("jobs", namespace, queue), since, rows)
 
     async def nodes(self, since: str = "") -> Answer:
         """All nodes, by name."""
-        mark = await self._ask(_mark)
-        if (unchanged := self._unchanged(("nodes",), mark, since)) is not None:
-            return unchanged
-        found: list[nodes.NodeLine] = await self._ask(lambda core: nodes.lines(core.state))
-        return await asyncio.to_thread(self._answer, ("nodes",), mark, {row.name: row for row in found}, since)
+
+        async def rows() -> dict[Any, Any]:
+            return {row.name: row for row in await self._ask(lambda core: nodes.lines(core.state))}
+
+        return await self._since(("nodes",), since, rows)
 
     async def queues(self) -> queues.Shares:
         """All queues, by name."""
         found: queues.Shares = await self._ask(lambda core: queues.shares(core.state))
         return found
 
-    def _unchanged(self, about: tuple[str, ...], mark: tuple[int, int], since: str) -> Answer | None:
-        """The answer where nothing happened since."""
+    async def _since(self, about: tuple[str, ...], since: str, rows: Callable[[], Awaitable[dict[Any, Any]]]) -> Answer:
+        """What changed since a version; the rows are made only if anything happened."""
+        mark = await self._ask(_mark)
         known = self._versions.get(since)
-        return Answer(since, [], since) if known is not None and (known.about, known.mark) == (about, mark) else None
+        if known is not None and (known.about, known.mark) == (about, mark):
+            return Answer(since, [], since)
+        return await asyncio.to_thread(self._answer, about, mark, await rows(), since)
 
     def _answer(self, about: tuple[str, ...], mark: tuple[int, int], rows: dict[Any, Any], since: str) -> Answer:
         encode = msgspec.msgpack.Encoder().encode
