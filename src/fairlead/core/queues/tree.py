@@ -197,12 +197,7 @@ class PendingClass:
         """The unit to serve next, of a user whom no limit stops; drops those that are gone on the way."""
         lines = self.lines
         if len(lines) == 1:
-            ((user, line),) = lines.items()
-            unit = line.first()
-            if unit is None:
-                del lines[user]
-                return None
-            return None if user in self.limited else unit
+            return self._first_of(next(iter(lines)))
         if not lines:
             return None
         if self._by_user is None:

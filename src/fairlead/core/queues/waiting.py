@@ -90,10 +90,7 @@ class Waiting:
 
     def requeue(self, pending_class: PendingClass) -> None:
         """Something happened that could help the units of this class: they are tried again."""
-        self.unschedulable.discard(pending_class)
-        self.held_back.discard(pending_class)
-        self.plannable.discard(pending_class)
-        self.requeue_at.pop(pending_class, None)
+        self._leave_unschedulable(pending_class)
         pending_class.unschedulable = pending_class.held_back = None
         pending_class.queue.touch()
         if pending_class.queue.blocked is not None:
@@ -103,6 +100,11 @@ class Waiting:
             self._dissolve(pending_class)
         else:
             self._offer(pending_class)
+
+    def _leave_unschedulable(self, pending_class: PendingClass) -> None:
+        for sets in (self.unschedulable, self.held_back, self.plannable):
+            sets.discard(pending_class)
+        self.requeue_at.pop(pending_class, None)
 
     def mark_unschedulable(self, pending_class: PendingClass, reason: Reason, again_at: float | None = None) -> list[Unit]:
         """None of the units of this class can be placed for now; returns those for which the reason is to be reported.
@@ -283,9 +285,7 @@ class Waiting:
             for pending_class in list(node.pending_classes.values()):
                 pending_class.distrust()
                 if not pending_class.waiting:
-                    self.unschedulable.discard(pending_class)
-                    self.plannable.discard(pending_class)
-                    self.requeue_at.pop(pending_class, None)
+                    self._leave_unschedulable(pending_class)
                     self.backing_off.discard(pending_class)
                     self._dissolve(pending_class)
                 elif pending_class.unschedulable is None:
