@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fairlead.simulation.growth.dimensions import BY_NAME
+
 HERE = Path(__file__).parent
 PAGE, KEPT = HERE / "README.md", HERE / "figures.json"
 MARKED = re.compile(r"<!--([a-z][^<>]*?)-->(.*?)<!--/-->")
@@ -94,32 +96,6 @@ COMMANDS = {
     },
 }
 
-GROWING = (
-    *(
-        "nodes",
-        "classes",
-        "users",
-        "depth",
-        "queues",
-        "unschedulable",
-        "unschedulable-idle",
-        "unschedulable-bound",
-        "waiting-queues",
-    ),
-    *(
-        "waiting-users",
-        "limited-users",
-        "searches",
-        "levels",
-        "victims",
-        "forecast",
-        "groups",
-        "submitted",
-        "budgets",
-        "suspended",
-    ),
-    *("budget-pods", "queue-pods"),
-)
 FIGURES: dict[str, dict[str, str]] = {
     **{
         name: {name: "{placements_per_second:,.0f}/s"}
@@ -132,7 +108,7 @@ FIGURES: dict[str, dict[str, str]] = {
     "victims": {"victims": "{decision_seconds:.2f} s"},
     "steady": {"steady": "p99 {pass_ms_p99:.0f} ms, {core_cpu:.0f} % of a core, {rss_mb:.0f} MB"},
     "growth": {
-        f"growth, {name}": f"{{dimensions[{name}][cost]}} us, exponent {{dimensions[{name}][exponent]:.2f}}" for name in GROWING
+        f"growth, {name}": f"{{dimensions[{name}][cost]}} us, exponent {{dimensions[{name}][exponent]:.2f}}" for name in BY_NAME
     },
     "look": {
         f"look, {name}": f"{{commands[{name}][seconds]:.1f}} s, {{commands[{name}][megabytes]:.2f}} MB; by lists "

@@ -22,6 +22,7 @@ import msgspec
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.config import load
 from testbed import objects
+from testbed.at_once import create_all
 from testbed.controlplane import SCHEDULER_USER, ControlPlane, scheduler_command
 
 SCENARIOS = ("verdict", "reclaim")
@@ -88,13 +89,7 @@ async def _fill(client: Client, nodes: int) -> None:
     manifests += [
         objects.pod(f"run-{number:06d}", queue="guest", nodeName=f"node-{number // _GPUS:05d}") for number in range(nodes * _GPUS)
     ]
-    left = iter(manifests)
-
-    async def worker() -> None:
-        for each in left:
-            await client.post(objects.path(each), encode(each))
-
-    await asyncio.gather(*(worker() for _ in range(_AT_ONCE)))
+    await create_all(client, manifests, _AT_ONCE)
 
 
 async def _until_told(client: Client) -> None:

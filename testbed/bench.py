@@ -28,6 +28,7 @@ import yaml
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.config import load
 from testbed import build, objects, workloads
+from testbed.at_once import await_all
 from testbed.controlplane import SCHEDULER_USER, ControlPlane, scheduler_command
 
 ROOT = Path(__file__).parent.parent
@@ -328,13 +329,7 @@ class _Measurement:
         raise BenchError(f"{path} is not served")
 
     async def _all(self, work: Iterable[Awaitable[None]]) -> None:
-        queue = iter(work)
-
-        async def worker() -> None:
-            for each in queue:
-                await each
-
-        await asyncio.gather(*(worker() for _ in range(_CREATE_AT_ONCE)))
+        await await_all(work, _CREATE_AT_ONCE)
 
     # -- the scheduler under test --------------------------------------------------------------
 

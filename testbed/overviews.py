@@ -12,18 +12,19 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import psutil
 import yaml
 
-from fairlead.cluster.kubernetes.client import Client, encode
+from fairlead.api import names
+from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import load
 from testbed import aggregated, objects
+from testbed.at_once import create_all
 from testbed.controlplane import SCHEDULER_USER, ControlPlane, scheduler_command
 
 COMMANDS = ("queue", "nodes", "share", "top", "explain")
@@ -105,34 +106,24 @@ async def _end(process: subprocess.Popen[bytes]) -> None:
 
 async def _fill(client: Client, nodes: int, pods: int) -> None:
     running = min(nodes * _GPUS, pods - pods // _WAITING)
-    names = [f"queue-{number:02d}" for number in range(_QUEUES)]
-    first = [objects.queue(name, quota=nodes * _GPUS // _QUEUES) for name in names]
+    queues = [f"queue-{number:02d}" for number in range(_QUEUES)]
+    first = [objects.queue(name, quota=nodes * _GPUS // _QUEUES) for name in queues]
     first += [objects.node(f"node-{number:05d}", gpus=_GPUS) for number in range(nodes)]
-    await _create(client, first)
+    await create_all(client, first, _AT_ONCE)
     made = (
         objects.pod(
             f"job-{number:06d}",
-            queue=names[number % _QUEUES],
+            queue=queues[number % _QUEUES],
             **({"nodeName": f"node-{number // _GPUS:05d}"} if number < running else {"gpus": _GPUS}),
         )
         for number in range(pods)
     )
-    await _create(client, made)
-
-
-async def _create(client: Client, manifests: Iterable[dict[str, Any]]) -> None:
-    left = iter(manifests)
-
-    async def worker() -> None:
-        for each in left:
-            await client.post(objects.path(each), encode(each))
-
-    await asyncio.gather(*(worker() for _ in range(_AT_ONCE)))
+    await create_all(client, made, _AT_ONCE)
 
 
 async def _answers(client: Client) -> None:
     """Until the leader answers, through the API server."""
-    path = "/apis/visibility.fairlead.dev/v1alpha1/queues"
+    path = f"{names.VISIBILITY}/queues"
     deadline = time.monotonic() + _LIMIT
     while time.monotonic() < deadline:
         with contextlib.suppress(Exception):
@@ -146,9 +137,10 @@ async def _answers(client: Client) -> None:
 async def _one(command: str, kubeconfig: Path, read: list[int]) -> tuple[float, float]:
     """Seconds, and megabytes read."""
     line = [sys.executable, "-m", "fairlead", command, "--kubeconfig", str(kubeconfig)]
-    line += {"explain": ["pod/job-%06d", "-n", "default"], "top": ["--once"]}.get(command, [])
     if command == "explain":
-        line[line.index("pod/job-%06d")] = f"pod/{await _pending(kubeconfig)}"
+        line += [f"pod/{await _pending(kubeconfig)}", "-n", "default"]
+    elif command == "top":
+        line.append("--once")
     read[0] = 0
     begun = time.monotonic()
     process = await asyncio.create_subprocess_exec(

@@ -11,18 +11,14 @@ import msgspec
 
 from fairlead.core import invariants
 from fairlead.core.model.groups import Group
-from fairlead.core.model.nodes import Node
-from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.pods import Pod
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Place
 from fairlead.core.model.units import WHOLE
 from fairlead.core.schedule import schedule
 from fairlead.core.state.cluster import ClusterState
-
-_GPU = "nvidia.com/gpu"
-_GIB = 1 << 30
-_GPUS_PER_NODE = 8
+from fairlead.simulation.machines import GPU, GPUS_PER_NODE, node, spec
 
 
 class PlacementBench(msgspec.Struct):
@@ -54,13 +50,12 @@ def placement(
     """Place `pods` one-GPU pods of `shapes` shapes, in gangs of `gang`, from `queues` queues with quota."""
     state = ClusterState(Policy(strategy=strategy))
     for number in range(nodes):
-        allocatable = {"cpu": 128_000, "memory": 2048 * _GIB, "pods": 110, _GPU: _GPUS_PER_NODE}
-        state.upsert_node(Node(f"node-{number:06d}", allocatable))
+        state.upsert_node(node(number))
     for _ in schedule(state, 0.0):  # the nodes are known before the pods come
         pass
-    quota = nodes * _GPUS_PER_NODE * WHOLE // queues
+    quota = nodes * GPUS_PER_NODE * WHOLE // queues
     for number in range(queues):
-        state.upsert_queue(Queue(f"queue-{number:03d}", resources=(QueueResource(_GPU, quota=quota),)))
+        state.upsert_queue(Queue(f"queue-{number:03d}", resources=(QueueResource(GPU, quota=quota),)))
     for number in range(pods):
         group = f"gang-{number // gang:06d}" if gang > 1 else ""
         if group and number % gang == 0:
@@ -95,12 +90,11 @@ def placement(
 
 
 def _pod(number: int, shape: int, queue: str, group: str) -> Pod:
-    requests = (("cpu", 1000 + 10 * shape), ("memory", (4 + shape % 16) * _GIB), (_GPU, 1), ("pods", 1))
     return Pod(
         uid=f"{number}",
         namespace="bench",
         name=f"pod-{number:07d}",
-        spec=PodSpec(requests, gpus=1),
+        spec=spec(1, shape),
         queue=queue,
         group=group,
         created=float(number),

@@ -15,21 +15,18 @@ import msgspec
 
 from fairlead.core import invariants
 from fairlead.core.model.groups import Group
-from fairlead.core.model.nodes import Node
 from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.policy import Policy
-from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.model.queues import Queue
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Transaction
-from fairlead.core.model.units import WHOLE
 from fairlead.core.schedule import schedule
 from fairlead.core.state.cluster import ClusterState
+from fairlead.simulation import machines
+from fairlead.simulation.machines import GIB, GPU, GPUS_PER_NODE
 
 Scenario = Literal["mixed", "verdict", "reclaim", "hero", "consolidate"]
 SCENARIOS: tuple[Scenario, ...] = get_args(Scenario)
 
-_GPU = "nvidia.com/gpu"
-_GIB = 1 << 30
-_GPUS_PER_NODE = 8
 _QUEUES = 10
 _GANG = 10
 _WIDE = 4  # GPUs of a pod that waits for consolidation
@@ -69,17 +66,12 @@ def run(scenario: Scenario, nodes: int) -> CycleBench:
 def _cluster(nodes: int, policy: Policy | None = None) -> ClusterState:
     state = ClusterState(policy)
     for number in range(nodes):
-        allocatable = {"cpu": 128_000, "memory": 2048 * _GIB, "pods": 110, _GPU: _GPUS_PER_NODE}
-        state.upsert_node(Node(f"node-{number:06d}", allocatable))
+        state.upsert_node(machines.node(number))
     return state
 
 
-def _queue(name: str, quota: int) -> Queue:
-    return Queue(name, resources=(QueueResource(_GPU, quota=quota * WHOLE),))
-
-
 def _pod(name: str, queue: str, gpus: int = 1, *, group: str = "", node: str = "", created: float = 0.0) -> Pod:
-    requests = (("cpu", 4000 * gpus), ("memory", 16 * _GIB * gpus), (_GPU, gpus), ("pods", 1))
+    requests = (("cpu", 4000 * gpus), ("memory", 16 * GIB * gpus), (GPU, gpus), ("pods", 1))
     spec = PodSpec(requests, gpus=gpus)
     started = created if node else None
     return Pod(name, "bench", name, spec, queue=queue, group=group, node=node, created=created, started=started)
@@ -87,9 +79,9 @@ def _pod(name: str, queue: str, gpus: int = 1, *, group: str = "", node: str = "
 
 def _fill(state: ClusterState, nodes: int, queues: list[str]) -> int:
     """One-GPU pods on every GPU, their queues in turn."""
-    count = nodes * _GPUS_PER_NODE
+    count = nodes * GPUS_PER_NODE
     for number in range(count):
-        node = f"node-{number // _GPUS_PER_NODE:06d}"
+        node = f"node-{number // GPUS_PER_NODE:06d}"
         state.upsert_pod(_pod(f"run-{number:06d}", queues[number % len(queues)], node=node, created=float(number)))
     return count
 
@@ -124,7 +116,7 @@ def _mixed(nodes: int) -> CycleBench:
     state = _cluster(nodes)
     queues = [f"queue-{number:02d}" for number in range(2 * _QUEUES)]
     for name in queues:
-        state.upsert_queue(_queue(name, nodes * _GPUS_PER_NODE // len(queues)))
+        state.upsert_queue(machines.queue(name, nodes * GPUS_PER_NODE // len(queues)))
     running = _fill(state, nodes, queues[:_QUEUES])
     number = 0
     while number < running:
@@ -141,9 +133,9 @@ def _mixed(nodes: int) -> CycleBench:
 def _full(nodes: int) -> tuple[ClusterState, int]:
     """A queue that holds everything beside one whose deserved share is half."""
     state = _cluster(nodes)
-    half = nodes * _GPUS_PER_NODE // 2
-    state.upsert_queue(_queue("guest", half))
-    state.upsert_queue(_queue("owner", half))
+    half = nodes * GPUS_PER_NODE // 2
+    state.upsert_queue(machines.queue("guest", half))
+    state.upsert_queue(machines.queue("owner", half))
     running = _fill(state, nodes, ["guest"])
     for _ in schedule(state, 1e6):
         pass
@@ -153,7 +145,7 @@ def _full(nodes: int) -> tuple[ClusterState, int]:
 def _gang(state: ClusterState, queue: str, members: int) -> int:
     state.upsert_group(Group("bench", "hero", min_member=members, created=1e6))
     for member in range(members):
-        state.upsert_pod(_pod(f"hero-{member:04d}", queue, _GPUS_PER_NODE, group="hero", created=1e6))
+        state.upsert_pod(_pod(f"hero-{member:04d}", queue, GPUS_PER_NODE, group="hero", created=1e6))
     return members
 
 

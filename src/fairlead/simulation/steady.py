@@ -21,33 +21,12 @@ from fairlead.core.model.policy import Policy
 from fairlead.core.model.transactions import Place
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.outputs import Output
-from fairlead.simulation.growth.cluster import GPUS_PER_NODE, node, pod, queue
+from fairlead.simulation.growth.cluster import pod
+from fairlead.simulation.growth.placing import tree
+from fairlead.simulation.machines import GPUS_PER_NODE, node
 
 TICK = 0.1  # seconds between two passes
 _DEPTH = 3
-
-
-class SteadyBench(msgspec.Struct):
-    """One run. pass_ms: of applying a tick's events and of its pass, CPU time; core_cpu: percent of one core.
-
-    first_seconds: the first pass, with everything that waits; placed, ended: pods in the measured time.
-    """
-
-    nodes: int
-    pods: int
-    classes: int
-    queues: int
-    users: int
-    rate: float
-    seconds: float
-    pass_ms_p50: float
-    pass_ms_p99: float
-    pass_ms_max: float
-    core_cpu: float
-    first_seconds: float
-    placed: int
-    ended: int
-    rss_mb: float
 
 
 class Sizes(msgspec.Struct, frozen=True):
@@ -61,6 +40,22 @@ class Sizes(msgspec.Struct, frozen=True):
     rate: float = 200.0
     seconds: float = 60.0
     seed: int = 1
+
+
+class SteadyBench(Sizes, frozen=True, kw_only=True):
+    """One run. pass_ms: of applying a tick's events and of its pass, CPU time; core_cpu: percent of one core.
+
+    first_seconds: the first pass, with everything that waits; placed, ended: pods in the measured time.
+    """
+
+    pass_ms_p50: float
+    pass_ms_p99: float
+    pass_ms_max: float
+    core_cpu: float
+    first_seconds: float
+    placed: int
+    ended: int
+    rss_mb: float
 
 
 def run(sizes: Sizes, progress: Callable[[int, int], None] | None = None) -> SteadyBench:
@@ -79,13 +74,7 @@ def run(sizes: Sizes, progress: Callable[[int, int], None] | None = None) -> Ste
     gc.unfreeze()
     ordered = sorted(taken)
     return SteadyBench(
-        nodes=sizes.nodes,
-        pods=sizes.pods,
-        classes=sizes.classes,
-        queues=sizes.queues,
-        users=sizes.users,
-        rate=sizes.rate,
-        seconds=sizes.seconds,
+        **msgspec.structs.asdict(sizes),
         pass_ms_p50=round(1000 * ordered[len(ordered) // 2], 2),
         pass_ms_p99=round(1000 * ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)], 2),
         pass_ms_max=round(1000 * ordered[-1], 2),
@@ -138,19 +127,12 @@ class _Course:
         return time.process_time() - start
 
     def _queues(self) -> list[ClusterEvent]:
-        """Queues in a tree three deep, with the same quota each; jobs are in its leaves."""
+        """Queues in a tree, with the same quota each; jobs are in its leaves."""
         sizes = self._sizes
         fan = max(2, round(sizes.queues ** (1 / _DEPTH)))
-        made: list[ClusterEvent] = []
-        tops = [f"top-{number}" for number in range(fan)]
-        inner = [(f"{top}-{number}", top) for top in tops for number in range(fan)]
-        count = max(1, sizes.queues - len(tops) - len(inner))
-        self._leaves = [f"leaf-{number:04d}" for number in range(count)]
-        quota = sizes.nodes * GPUS_PER_NODE // count
-        made += [Upsert(queue(top)) for top in tops]
-        made += [Upsert(queue(name, parent=top)) for name, top in inner]
-        made += [Upsert(queue(name, quota, parent=inner[number % len(inner)][0])) for number, name in enumerate(self._leaves)]
-        return made
+        count = max(1, sizes.queues - fan - fan * fan)
+        made, self._leaves = tree(count, _DEPTH, quota=sizes.nodes * GPUS_PER_NODE // count, inner=None, fan=fan)
+        return [Upsert(each) for each in made]
 
     def _pod(self) -> Pod:
         self._made += 1

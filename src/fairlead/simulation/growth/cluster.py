@@ -6,17 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.cluster.port import ClusterEvent, Gone, Synced, Upsert
-from fairlead.core.model.nodes import Node
-from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.pods import Pod
 from fairlead.core.model.policy import Policy
-from fairlead.core.model.queues import Queue, QueueResource
-from fairlead.core.model.units import WHOLE
+from fairlead.core.model.queues import Queue
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.outputs import Output
+from fairlead.simulation.machines import GPUS_PER_NODE, node, spec
 
-GPU = "nvidia.com/gpu"
-GPUS_PER_NODE = 8
-_GIB = 1 << 30
 LATE = 1e5  # when what waits was created; what runs, before
 
 
@@ -61,26 +57,6 @@ class Cluster:
         return self.loop.counters.placed
 
 
-def node(number: int, **more: Any) -> Node:
-    """A node of 8 GPUs."""
-    return Node(f"node-{number:06d}", {"cpu": 128_000, "memory": 2048 * _GIB, "pods": 110, GPU: GPUS_PER_NODE}, **more)
-
-
-def small_node(name: str, **more: Any) -> Node:
-    """A node without GPUs that is too small for anything here."""
-    return Node(name, {"cpu": 10, "memory": _GIB, "pods": 10}, **more)
-
-
-def queue(name: str, quota: int | None = None, **more: Any) -> Queue:
-    """A queue. quota: GPUs."""
-    return Queue(name, resources=() if quota is None else (QueueResource(GPU, quota=quota * WHOLE),), **more)
-
-
-def spec(gpus: int = 1, shape: int = 0, **more: Any) -> PodSpec:
-    """What a pod asks for; each shape asks for other CPUs and memory."""
-    return PodSpec((("cpu", 1000 + 10 * shape), ("memory", (4 + shape % 16) * _GIB), (GPU, gpus), ("pods", 1)), gpus=gpus, **more)
-
-
 def pod(name: str, *, gpus: int = 1, shape: int = 0, queue: str = "q", **more: Any) -> Pod:
     """A pod that waits, or runs where `node` is given; its UID is its name."""
     more.setdefault("spec", spec(gpus, shape))
@@ -88,7 +64,7 @@ def pod(name: str, *, gpus: int = 1, shape: int = 0, queue: str = "q", **more: A
 
 
 def running(nodes: int, queues: Sequence[str] = ("q",), **more: Any) -> list[Pod]:
-    """Pods of one GPU on every GPU, `run-0` and so on, their queues in round_."""
+    """Pods of one GPU on every GPU, `run-0` and so on, their queues one after the other."""
     return [
         pod(
             f"run-{number}",
@@ -103,7 +79,7 @@ def running(nodes: int, queues: Sequence[str] = ("q",), **more: Any) -> list[Pod
 
 
 def full(nodes: int, queues: Sequence[Queue], policy: Policy | None = None, fill: Sequence[str] = ()) -> Cluster:
-    """A cluster on which every GPU is taken. fill: the queues of what runs, in round_; none: all of them."""
+    """A cluster on which every GPU is taken. fill: the queues of what runs, one after the other; none: all of them."""
     cluster = empty(nodes, queues, policy)
     cluster.upsert(*running(nodes, fill or [each.name for each in queues]))
     cluster.decide()

@@ -12,8 +12,9 @@ from fairlead.core.model.groups import Group
 from fairlead.core.model.queues import UserLimits
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.service_classes import ServiceClass
-from fairlead.simulation.growth.cluster import GPUS_PER_NODE, LATE, Cluster, empty, full, pod, queue, running
+from fairlead.simulation.growth.cluster import LATE, Cluster, empty, full, pod, running
 from fairlead.simulation.growth.placing import tree
+from fairlead.simulation.machines import GPUS_PER_NODE, queue
 
 _NODES = 200
 
@@ -41,12 +42,17 @@ def _ends(cluster: Cluster) -> Events:
     return Events(cluster, lambda round_: cluster.remove(f"run-{round_}"))
 
 
-def end_by_classes(classes: int) -> Events:
-    """A pod ends, and so many unschedulable classes of one queue wait."""
+def _with_waiting(classes: int) -> Cluster:
+    """A full cluster on which so many unschedulable classes of one queue wait."""
     cluster = full(_NODES, [queue("q")])
     cluster.upsert(*[pod(f"wait-{number}", shape=number, created=LATE + number) for number in range(classes)])
     cluster.decide()
-    return _ends(cluster)
+    return cluster
+
+
+def end_by_classes(classes: int) -> Events:
+    """A pod ends, and so many unschedulable classes of one queue wait."""
+    return _ends(_with_waiting(classes))
 
 
 def bound_by_classes(classes: int) -> Events:
@@ -125,9 +131,7 @@ def queue_by_pods(pods: int) -> Events:
 
 def idle_by_classes(classes: int) -> Events:
     """A pass without any event, and so many unschedulable classes wait."""
-    cluster = full(_NODES, [queue("q")])
-    cluster.upsert(*[pod(f"wait-{number}", shape=number, created=LATE + number) for number in range(classes)])
-    cluster.decide()
+    cluster = _with_waiting(classes)
     return Events(cluster, lambda _: cluster.take())
 
 

@@ -8,7 +8,8 @@ from fairlead.core.forecast import forecast
 from fairlead.core.model.groups import Group, Member, Target
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.service_classes import ServiceClass
-from fairlead.simulation.growth.cluster import GPUS_PER_NODE, LATE, empty, full, pod, queue
+from fairlead.simulation.growth.cluster import LATE, empty, full, pod
+from fairlead.simulation.machines import GPUS_PER_NODE, queue
 
 _LEVELS = (900.0, 3600.0, 14400.0, 57600.0, 230400.0)
 _MOST_ENDS = 20_000  # as the scheduler's own forecasts

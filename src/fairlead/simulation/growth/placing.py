@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.queues import Queue
-from fairlead.simulation.growth.cluster import GPUS_PER_NODE, Cluster, empty, pod, queue
+from fairlead.simulation.growth.cluster import Cluster, empty, pod
+from fairlead.simulation.machines import GPUS_PER_NODE, queue
 
 _PODS = 400  # of a round, at least
 _ROUNDS = 8  # that fit
@@ -91,17 +92,22 @@ def _nodes(pods: int) -> int:
     return _ROUNDS * pods // GPUS_PER_NODE
 
 
-def tree(leaves: int, depth: int) -> tuple[list[Queue], list[str]]:
-    """Queues with a quota of one GPU, parents first, and the names of those without children, on the given level."""
+def tree(
+    leaves: int, depth: int, *, quota: int = 1, inner: int | None = 1, fan: int | None = None
+) -> tuple[list[Queue], list[str]]:
+    """Queues, parents first, and the names of those without children, on the given level.
+
+    quota: of these, in GPUs; inner: of their parents, None: none. fan: children of each parent; as even as can be without.
+    """
     if depth == 1:
         names = [f"q{number:05d}" for number in range(leaves)]
-        return [queue(name, 1) for name in names], names
-    fan = max(2, round(leaves ** (1 / depth)))
+        return [queue(name, quota) for name in names], names
+    fan = fan or max(2, round(leaves ** (1 / depth)))
     queues: list[Queue] = []
     level = [""]
     for _ in range(depth - 1):
         level = [f"{parent or 'k'}-{child}" for parent in level for child in range(fan)][:leaves]
-        queues += [queue(name, 1, parent=name.rpartition("-")[0] if name.count("-") > 1 else "") for name in level]
+        queues += [queue(name, inner, parent=name.rpartition("-")[0] if name.count("-") > 1 else "") for name in level]
     names = [f"leaf-{number:05d}" for number in range(leaves)]
-    queues += [queue(name, 1, parent=level[number % len(level)]) for number, name in enumerate(names)]
+    queues += [queue(name, quota, parent=level[number % len(level)]) for number, name in enumerate(names)]
     return queues, names
