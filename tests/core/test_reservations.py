@@ -428,3 +428,25 @@ def test_a_gang_within_its_guarantee_takes_what_is_reserved_for_a_lender_as_a_si
     for number, gpus in enumerate(sizes):
         state.upsert_pod(pod(f"g-{number}", queue="a", group="g", gpus=gpus, created=701.0))
     assert placed(run(state, 702.0)) == {f"g-{number}": "n1" for number in range(len(sizes))}
+
+
+def test_what_is_weighed_holds_until_the_end_of_its_trial_and_again_after_one_within_it():
+    queues = [queue_of("a", quota=4), queue_of("b", quota=4), queue_of("c", quota=0)]
+    state = cluster([node("n0", gpus=4), node("n1", gpus=4)], queues, groups=[group("big", 2, "b")])
+    state.upsert_pod(pod("runs", queue="c", gpus=4, at="n0", expected=1000.0))
+    for number in range(2):
+        state.upsert_pod(pod(f"big-{number}", queue="b", group="big", gpus=4, created=1.0))
+    run(state, 700.0)
+    state.upsert_pod(pod("mine", queue="a", gpus=4, created=701.0))
+    state.begin(702.0)
+    state.settle(702.0)
+    state.queues.settle(702.0)
+    task, reserved = state.tasks["uid-mine"], state.reserved
+    (hold,) = reserved.of_units()
+    assert reserved.against(task) == []
+    with reserved.weighed(task.unit):
+        state.queues.charge(task, 1, 0)
+        with reserved.weighed(hold.unit):
+            assert reserved.against(task) == [hold], "its queue holds all of its quota"
+        assert reserved.against(task) == [], "as when its trial began"
+    assert reserved.against(task) == [hold]

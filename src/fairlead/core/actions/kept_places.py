@@ -110,11 +110,8 @@ def _place_anew(state: ClusterState, unit: Unit, together: list[Task], now: floa
     for each in together:
         state.moves.release(each.pod.uid)
     prepare(state, unit)
-    state.reserved.weigh(unit)
-    try:
+    with state.reserved.weighed(unit):
         placed = allocated(state, unit, beyond=goes_beyond(state, unit))
-    finally:
-        state.reserved.weigh(None)
     if isinstance(placed, list):
         yield from begin(state, unit, placed, now)
 

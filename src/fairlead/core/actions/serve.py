@@ -59,11 +59,8 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
 
 def _serve_weighed(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
     """Serve a unit where there are holds: these are weighed first, since members with places change what its queue holds."""
-    state.reserved.weigh(unit)
-    try:
+    with state.reserved.weighed(unit):
         yield from _serve(state, unit, now)
-    finally:
-        state.reserved.weigh(None)
 
 
 def prepare(state: ClusterState, unit: Unit) -> None:

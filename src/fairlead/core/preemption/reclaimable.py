@@ -282,13 +282,11 @@ def _could_reclaim(
     if not lenders:
         state.log.rollback(mark)
         return False
-    if state.reserved.holds:
-        state.reserved.weigh(unit)
-    victims_of(state).suppose_started()
-    plan = preempt(state, unit, waited=waited, blocking=(blocking := Blocking()))
+    with state.reserved.weighed(unit):
+        victims_of(state).suppose_started()
+        plan = preempt(state, unit, waited=waited, blocking=(blocking := Blocking()))
     if blocking.blocked_by is not None and (pending_class := pending_class_of(unit)) is not None:
         blocked[pending_class] = blocking.blocked_by
-    state.reserved.weigh(None)
     state.log.rollback(mark)
     # What the search finds is the cheapest: where the other's queue is over its share, too, that could be evicted instead.
     evicted = {state.queues.queues[task.queue] for task in plan.victims} if plan is not None else set()

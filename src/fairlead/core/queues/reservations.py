@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -300,15 +301,19 @@ class Reservations:
         policy = self.queues.fair.policy
         return policy.reclaim and policy.preempt and self._would_take_back(task, unit)
 
-    def weigh(self, unit: Unit | None) -> None:
-        """Judge before anything is tried for a unit which holds give way to its guarantee; None: that is over.
+    @contextmanager
+    def weighed(self, unit: Unit) -> Iterator[None]:
+        """Within this, holds give way to a unit's guarantee where they do at its start, whatever is tried for the unit.
 
         Victims that are taken on trial change what their queues hold, and a hold of theirs would bind the unit then.
         """
-        self._weighed = (None, {})
-        if unit is not None:
-            others = [hold.unit for hold in self.holds.values() if hold.unit is not None]
-            self._weighed = (unit, {id(other): self._would_take_back(unit.tasks[0], other) for other in others})
+        outer, self._weighed = self._weighed, (None, {})
+        others = [hold.unit for hold in self.holds.values() if hold.unit is not None]
+        self._weighed = (unit, {id(other): self._would_take_back(unit.tasks[0], other) for other in others})
+        try:
+            yield
+        finally:
+            self._weighed = outer
 
     def _would_take_back(self, task: Task, unit: Unit) -> bool:
         """Whether a task, with its gang, deserves what a unit would hold beyond its queue's share: it would preempt the unit."""
