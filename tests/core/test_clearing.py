@@ -4,7 +4,6 @@ import random
 from itertools import combinations
 
 from fairlead.core import invariants
-from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption import search
 from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.policy import PreemptionPolicy
@@ -68,7 +67,7 @@ def test_a_gang_within_its_guarantee_gets_its_places(monkeypatch):
     def watched(preemption: PreemptionPolicy):
         nonlocal served, missed
         unit = preemption.unit
-        possible = preemption.entitled and can_be_cleared(preemption, Unit(unit.tasks[: unit.need], unit.need, unit.gang))
+        possible = preemption.entitled and can_be_cleared(preemption, unit.core())
         plan = for_gang(preemption)
         served += preemption.entitled and plan is not None
         missed += possible and plan is None

@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
+from fairlead.core.actions.leaving import enough_leaves
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Refuse, Warn
+from fairlead.core.queues.reservations import Hold
 from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, queue, run, settle
 
 
@@ -214,3 +216,15 @@ def test_one_job_evicts_the_same_as_if_what_leaves_were_gone(first):
                 assert all(state.tasks[each.uid].row >= 0 for each in wanted), seed
         assert evicted[0] == evicted[1], seed
     assert beyond >= 10
+
+
+def test_nodes_reserved_for_a_unit_are_not_closed_to_it_in_the_trial():
+    state = world()
+    state.upsert_pod(pod("c", queue="q0", created=1.0))
+    run(state, 1.0)
+    task, unit = state.tasks["uid-c"], state.tasks["uid-c"].unit
+    state.reserved.keep(Hold("ns/c", [0], 1000.0, unit=unit))
+    assert enough_leaves(state, unit, [(state.tasks["uid-a"], 90.0)]) == 90.0
+    assert task.unit is unit
+    assert task.row == -1
+    invariants.check(state)

@@ -44,8 +44,6 @@ def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> N
     state.foretold.started(unit.tasks[0].job, now)
     if (pending_class := pending_class_of(unit)) is not None:
         pending_class.search.forget()
-    for task in unit.tasks:
-        task.unit = None
     for task in placed:
         task.started = now
         task.reported = None

@@ -17,7 +17,6 @@ from typing import NamedTuple
 from fairlead.core.actions.consolidate import (
     Moved,
     can_be_placed,
-    core_of,
     devices_free,
     devices_of,
     rearranged,
@@ -76,7 +75,7 @@ def combine(
     state: ClusterState, unit: Unit, now: float, plan: Plan | None, blocking: Blocking, *, enforce_quota: bool = False
 ) -> Moved | None:
     """A plan that evicts less than one of evictions alone, or what that cannot do at all (None); None changes nothing."""
-    core = core_of(unit)
+    core = unit.core()
     usable = usable_by(state, core)
     lacking = max(0, devices_of(core.tasks) - devices_free(state, usable))
     bound = devices_of(plan.victims) if plan is not None else 1 << 60

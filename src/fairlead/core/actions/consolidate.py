@@ -47,7 +47,7 @@ class Moved(NamedTuple):
 
 def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
     """A place for a unit by moving others; None changes nothing."""
-    core = core_of(unit)
+    core = unit.core()
     if not can_be_placed(state, core) or not _enough(state, core):
         return None
     worth, first = Worth(state, now, work_waited(unit, now), devices_of(core.tasks), later=True), core.tasks[0]
@@ -57,14 +57,6 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
     if found is None and any(service.moves_whole for service in state.services.classes.values()):
         found = _by_search(state, core, unit, worth, whole=True)
     return found
-
-
-def core_of(unit: Unit) -> Unit:
-    """The members that a unit needs, as a unit; tasks stay those of the whole."""
-    core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
-    for task in unit.tasks:
-        task.unit = unit
-    return core
 
 
 def can_be_placed(state: ClusterState, core: Unit) -> bool:

@@ -26,12 +26,10 @@ Leaving = Sequence[tuple[Task, float]]
 
 def enough_leaves(state: ClusterState, unit: Unit, leaving: Leaving) -> float | None:
     """Until when a unit waits for these if it fits once they are gone; None if it does not. The state is left as it was."""
-    core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
     mark, _ = _gone(state, leaving)
-    enough = fits(state, core)
+    with state.reserved.weighed(unit):  # anew: what its queue, and others, hold once these are gone
+        enough = fits(state, unit.core())
     state.log.rollback(mark)
-    for task in unit.tasks:
-        task.unit = unit
     return max(due for _, due in leaving) if enough else None
 
 

@@ -163,17 +163,12 @@ def _would_fit(state: ClusterState, moving: list[Task]) -> bool:
 
 def _allocate(state: ClusterState, moving: list[Task]) -> bool:
     """Place these together; whether they have places."""
-    unit = _unit(moving)
-    for task in moving:
-        task.unit = unit
-    placed = isinstance(allocate(state, unit), list)
-    for task in moving:
-        task.unit = None
-    return placed
+    unit = _unit(moving).adopt()
+    try:
+        return isinstance(allocate(state, unit), list)
+    finally:
+        unit.retire()
 
 
 def _unit(tasks: list[Task]) -> Unit:
-    unit = Unit(tuple(tasks), len(tasks), tasks[0].gang)
-    for task in tasks:
-        task.unit = None
-    return unit
+    return Unit(tuple(tasks), len(tasks), tasks[0].gang)

@@ -185,6 +185,8 @@ class Waiting(Protocol):
 class Unit:
     """What is placed together: of `tasks` at least `need` get a node, or none does.
 
+    To make one changes no task, so a trial may make any. The unit in which tasks wait is the one that adopted them.
+
     alive: until it is retired. express: so small, or so new, that it goes before all shares. since: from when on it waits,
     seconds since the epoch: what ran before waits anew. overdue: others passed it for too long, nodes are reserved for it.
     later: members of its gang that come to wait once it has its places.
@@ -205,6 +207,7 @@ class Unit:
         self.rank: Rank
         if len(tasks) == 1:
             self.rank = tasks[0].rank
+            self.since = tasks[0].pod.created
         else:
             pods = [task.pod for task in tasks]
             self.rank = Rank(
@@ -214,9 +217,17 @@ class Unit:
                 min(pod.created for pod in pods),
                 gang.key if gang else pods[0].key,
             )
-        self.since = self.created
-        for task in tasks:
+            self.since = self.rank.created
+
+    def adopt(self) -> Unit:
+        """Its members are part of it until it is retired, and of no other unit."""
+        for task in self.tasks:
             task.unit = self
+        return self
+
+    def core(self) -> Unit:
+        """The members that it needs, as a unit for trials; they stay part of the whole."""
+        return Unit(self.tasks[: self.need], self.need, self.gang)
 
     @property
     def key(self) -> str:
@@ -232,11 +243,13 @@ class Unit:
         return self.rank < other.rank
 
     def retire(self) -> None:
-        """It waits no longer: placed, changed or gone. Heaps drop it when they meet it."""
+        """It waits no longer: placed, changed or gone. Heaps drop it when they meet it, and its members are part of no unit."""
         if self.alive:
             self.alive = False
             if self.pending_class is not None:
                 self.pending_class.leave(self)
+        for task in self.tasks:
+            task.unit = None
 
     @property
     def level(self) -> int:
@@ -346,7 +359,6 @@ class Gang:
         for task in waiting:
             if task.unit is not None:
                 task.unit.retire()
-                task.unit = None
             task.beyond = False
         if not waiting:
             return [], None
@@ -365,7 +377,7 @@ class Gang:
         if need <= 0:
             for task in ready:
                 task.beyond = True
-            return [Unit((task,), 1, self) for task in ready], None
+            return [Unit((task,), 1, self).adopt() for task in ready], None
         if len(waiting) < need and any(task.pod.placeholder for task in waiting):
             need = len(waiting)  # of a suspended job no more is known; what it needs beyond that has no place reserved for it
         if len(waiting) < need:
@@ -377,10 +389,10 @@ class Gang:
             return [], Reason(ReasonCode.BACKOFF, f"PodGroup {self.key} is in backoff after a failed binding")
         if len(ready) > need and any(task.pod.placeholder for task in ready):
             wanted = sum(not task.pod.elastic for task in ready)  # a job resumes once, with all that find places
-            return [Unit(tuple(ready[: max(need, wanted)]), need, self)], None
+            return [Unit(tuple(ready[: max(need, wanted)]), need, self).adopt()], None
         if len(ready) > need:
             ready = first_to_start(ready)
-        return [Unit(tuple(ready[:need]), need, self)], None
+        return [Unit(tuple(ready[:need]), need, self).adopt()], None
 
     def later(self, now: float) -> tuple[Task, ...]:
         """Members that are no part of its units yet, since the others come first."""

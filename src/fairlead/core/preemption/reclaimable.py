@@ -136,7 +136,6 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Reclai
     for each in tried:
         for task in each.tasks:
             task.become(TaskState.WAITING)
-            task.unit = each if task.unit is not None else None  # those beyond a gang's minimum are in none yet
     return Reclaimer(found, blocked)
 
 
@@ -222,9 +221,9 @@ def _later(state: ClusterState, unit: Unit) -> list[Unit]:
         if task.queue != node.name:
             continue  # hardly any gang has members in several queues
         log.set(task, "beyond", True)  # noqa: FBT003 - what the attribute becomes
-        log.set(task, "unit", None)
         task.become(task.state, log)
         each = Unit((task,), 1, unit.gang)
+        log.set(task, "unit", each)
         pending_class = pending_classes.get(each.composition)
         if pending_class is None:
             pending_class = pending_classes[each.composition] = PendingClass(node, each.composition, each)

@@ -228,9 +228,7 @@ def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Pree
 def _for_gang(preemption: PreemptionPolicy) -> Plan | None:
     """Places for a gang: down the list of the cheapest, or else row by row; then those that need not be evicted are put back."""
     state, unit = preemption.state, preemption.unit
-    core = Unit(unit.tasks[: unit.need], unit.need, unit.gang)
-    for task in unit.tasks:
-        task.unit = unit
+    core = unit.core()
     fits = _fit_of(state, core)
     limited = _limited(state, core)
     source = victims_of(state).in_order(preemption, None if limited else _where(state, core))

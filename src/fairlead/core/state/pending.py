@@ -70,7 +70,7 @@ class Pending:
         elif task.gang is not None:
             tables.unsettle(task.gang)
         else:
-            self._push(Unit((task,), 1))
+            self._push(Unit((task,), 1).adopt())
 
     def wait_again(self, task: Task) -> None:
         """A task that was set aside waits in line again, or it is reported why it cannot."""
@@ -103,8 +103,6 @@ class Pending:
         if task.unit is not None:
             unit = task.unit
             unit.retire()
-            for each in (*unit.tasks, task):
-                each.unit = None
             if unit.gang is not None and len(unit.tasks) > 1:
                 self._tables.unsettle(unit.gang)
 
@@ -160,7 +158,6 @@ class Pending:
                 with self._isolation.guard("admission", task):
                     if task.unit is not None:
                         task.unit.retire()
-                        task.unit = None
                     self.wait(task)
 
     def _count_jobs(self) -> None:

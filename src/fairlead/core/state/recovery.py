@@ -59,8 +59,6 @@ class StateRecovery:
             uid, unit = task.pod.uid, task.unit
             if unit is not None:
                 unit.retire()
-                for each in unit.tasks:
-                    each.unit = None
                 if unit.gang is not None:
                     tables.unsettle(unit.gang)
             kept = self._moves.returning.pop(uid, None)
