@@ -39,12 +39,8 @@ def beyond_leaving(state: ClusterState, leaving: Leaving, search: Callable[[], P
         return search()
     victims_of(state).list_now()  # as things stand: a gang of which a member leaves is no victim
     mark, gone = _gone(state, leaving)
-    fair = state.queues.fair
-    shares, fair.division = fair.division, fair.without(frozenset(gone.places), state.services.now)
-    try:
+    with state.queues.fair.without(frozenset(gone.places), state.services.now):
         found = search()
-    finally:
-        fair.division = shares
     if found is None:
         state.log.rollback(mark)
         return None

@@ -8,8 +8,9 @@ per pass at most, and only if something came, went or was edited since.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api.names import CPU, MEMORY
@@ -86,27 +87,27 @@ class FairShares:
         self._at = now
         self._without.clear()
         old = self.share
-        self.division = self._divided(now)
+        self._set(self._divided(now))
         if self.share == old:
             return False
         self.version += 1
         return True
 
-    @property
-    def division(self) -> Division:
-        """All shares, to be put back after a trial."""
-        return Division(self.share, self.entitled, self.disputed)
-
-    @division.setter
-    def division(self, division: Division) -> None:
-        self.share, self.entitled, self.disputed = division
-
-    def without(self, gone: frozenset[str], now: float) -> Division:
-        """The division in a trial in which pods of these UIDs are gone; made once until shares are made anew."""
+    @contextmanager
+    def without(self, gone: frozenset[str], now: float) -> Iterator[None]:
+        """Within this, shares are those of a trial in which pods of these UIDs are gone; made once until shares are made anew."""
         found = self._without.get(gone)
         if found is None:
             found = self._without[gone] = self._divided(now)
-        return found
+        outer = Division(self.share, self.entitled, self.disputed)
+        self._set(found)
+        try:
+            yield
+        finally:
+            self._set(outer)
+
+    def _set(self, division: Division) -> None:
+        self.share, self.entitled, self.disputed = division
 
     def _divided(self, now: float) -> Division:
         requests, share = self._requests(), dict[str, dict[str, int]]()
