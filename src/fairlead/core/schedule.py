@@ -106,8 +106,7 @@ def _next(state: ClusterState, now: float) -> Unit | None:
 
 def _first(state: ClusterState, now: float) -> Unit | None:
     """The first in line, once whatever the last decision changed is settled."""
-    if state.pending.must_settle:
-        state.settle(now)
+    state.settle(now)
     try:
         return state.queues.waiting.next()
     except Exception as error:  # noqa: BLE001 - isolation finds the unit at fault

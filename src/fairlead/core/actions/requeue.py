@@ -83,8 +83,7 @@ def requeue_after_backoff(state: ClusterState, now: float) -> None:
 
 def requeue(state: ClusterState, now: float) -> None:
     """Classes that rows with new capacity, queues with new headroom, or others' new victims could help are tried again."""
-    if state.pending.must_settle:
-        state.settle(now)
+    state.settle(now)
     nodes, freed, waiting, guard = state.nodes, state.queues.accounts.freed, state.queues.waiting, state.isolation.guard
     for pending_class in waiting.due(state.services.now):
         with guard("requeue", pending_class):

@@ -325,6 +325,7 @@ class ClusterState:
         if self.nodes.forget_devices():
             self.shapes.renumbered()
         self.belonging.begin()
+        self.pending.stale = True
         with guard("reservations"):
             self.reserved.begin(now)
         with guard("moves"):
@@ -335,7 +336,9 @@ class ClusterState:
             self.overrides.tidy(now)
 
     def settle(self, now: float) -> None:
-        """Make the units of gangs that changed, and let delayed tasks wait again."""
+        """Make the units of gangs that changed, and let delayed tasks wait again, if there may be any since the last time."""
+        if not (self.pending.stale or self.pending.uncounted or self.tables.unsettled):
+            return
         self.pending.settle(now)
         if not self.tables.unsettled:
             return

@@ -23,7 +23,8 @@ class Pending:
 
     queueless: name of a queue that is not known -> tasks that name it, by UID. applicants: where jobs are counted, the tasks that
     wait to be, and those of jobs beyond a limit, by UID. overdue: tasks that have waited longer than their class allows, and of
-    which that was not reported yet. faulty: keys of gangs that have lost members.
+    which that was not reported yet. faulty: keys of gangs that have lost members. Before the next decision all must be settled if
+    a pass has begun since it was (stale), if jobs must be counted anew (uncounted), or if a gang is unsettled.
     """
 
     def __init__(self, tables: Tables, placement: Placement, isolation: Isolation, starts: Starts) -> None:
@@ -35,7 +36,8 @@ class Pending:
         self.applicants: dict[str, Task] = {}
         self.overdue: list[Task] = []
         self.faulty: set[str] = set()
-        self._crowd = False  # whether jobs must be counted anew
+        self.stale = True
+        self.uncounted = False
         self._delayed = Agenda()  # uids: when a task is tried again after a write that failed
         self._nearing = Agenda()  # uids: when a task that waits becomes more urgent
 
@@ -66,7 +68,7 @@ class Pending:
             self._set_aside(task, refused)
         elif not counted and tables.admission.counts(task.queue):
             self.applicants[pod.uid] = task
-            self._crowd = True
+            self.uncounted = True
         elif task.gang is not None:
             tables.unsettle(task.gang)
         else:
@@ -116,7 +118,7 @@ class Pending:
         """A task is gone."""
         self.find_queue(task)
         self.applicants.pop(task.pod.uid, None)
-        self._crowd = self._crowd or bool(self.applicants)
+        self.uncounted = self.uncounted or bool(self.applicants)
 
     # -- what may wait where -------------------------------------------------------------------
 
@@ -162,7 +164,7 @@ class Pending:
 
     def _count_jobs(self) -> None:
         """Where jobs are counted: what is within the limits waits in line, the others until one of those is done."""
-        self._crowd = False
+        self.uncounted = False
         admission = self._tables.admission
         tasks = [task for task in self._tables.tasks.values() if self._counts(task)]
         try:
@@ -217,11 +219,6 @@ class Pending:
     # -- before the next decision --------------------------------------------------------------
 
     @property
-    def must_settle(self) -> bool:
-        """Whether units must be made, or jobs counted, before the next decision."""
-        return bool(self._tables.unsettled) or self._crowd
-
-    @property
     def next_due(self) -> float | None:
         """When a task is tried again, becomes more urgent, or a gang's grace ends."""
         times = [due for agenda in (self._delayed, self._nearing) if (due := agenda.next) is not None]
@@ -233,10 +230,11 @@ class Pending:
 
     def settle(self, now: float) -> None:
         """Urgent tasks go up, jobs are counted, and delayed tasks wait again."""
+        self.stale = False
         self._tables.nodes.settle_name_ranks()
         with self._isolation.guard("settle"):
             self._become_urgent(now)
-        if self._crowd:
+        if self.uncounted:
             with self._isolation.guard("admission"):
                 self._count_jobs()
         for uid in self._delayed.due(now):
