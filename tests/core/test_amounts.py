@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.core.pods.amounts import by_column, covers, fits, lacking, places
+from fairlead.core.pods.amounts import add, by_column, covers, fits, lacking, places
 from tests.builders import cluster, node, pod, settle
 
 
@@ -38,3 +38,11 @@ def test_what_rows_lack_together_and_what_makes_up_for_it():
     assert covers({column: 2}, missing)
     assert not covers({column: 1}, missing)
     assert covers({}, {column: 0})
+
+
+def test_amounts_grow_by_what_more_tasks_ask_for():
+    state = full()
+    running = list(state.nodes.pods[state.nodes.rows["a"]].values())
+    asked = by_column(running[:1])
+    add(asked, running[1:])
+    assert asked == by_column(running)

@@ -24,7 +24,7 @@ from fairlead.core import allocation
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.units import WHOLE
-from fairlead.core.pods.amounts import by_column, lacking
+from fairlead.core.pods.amounts import by_column, covers, lacking
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState, Unit, shapes_of
 from fairlead.core.preemption.rearrange import Movers, Rearrangement, closed_to_moved
 from fairlead.core.preemption.removal import Removal
@@ -93,7 +93,7 @@ def _enough(state: ClusterState, core: Unit) -> bool:
     if wanted and devices_free(state, usable) < wanted:
         return False
     nodes, rows = state.nodes, np.flatnonzero(usable)
-    return all(amount <= 0 for amount in lacking(nodes, rows, by_column(core.tasks)).values())
+    return covers({}, lacking(nodes, rows, by_column(core.tasks)))
 
 
 def work_waited(unit: Unit, now: float) -> float:

@@ -24,10 +24,15 @@ _NOTHING: Amounts = {}
 def by_column(tasks: Iterable[Task]) -> dict[int, int]:
     """What tasks ask for together."""
     found: dict[int, int] = {}
+    add(found, tasks)
+    return found
+
+
+def add(asked: dict[int, int], tasks: Iterable[Task]) -> None:
+    """Add to amounts what more tasks ask for."""
     for task in tasks:
         for column, amount in task.shape.demand:
-            found[column] = found.get(column, 0) + amount
-    return found
+            asked[column] = asked.get(column, 0) + amount
 
 
 def fits(nodes: NodeTable, row: int, demand: Demand, gone: Amounts = _NOTHING, back: Amounts = _NOTHING) -> bool:

@@ -22,6 +22,7 @@ from fairlead.core.model.arrays import Mask
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import INFEASIBLE
+from fairlead.core.pods import amounts
 from fairlead.core.pods.ranking import RankedShape
 from fairlead.core.pods.tasks import Placeholder, Task, Unit
 from fairlead.core.preemption.removal import Removal
@@ -307,7 +308,7 @@ class _Sets:
         """The sets, smallest first. thorough: larger ones, too, of pods that may find places more easily."""
         nodes, row = self._nodes, self._row
         there = [each for group in self._groups for block in group for each in block.tasks if each.row == row]
-        if not self._suffices(there):
+        if not amounts.fits(nodes, row, self._shape.demand, amounts.by_column(there)):
             return []
         start = {column: nodes.free[column].item(row) for column, _ in self._shape.demand}
         for size in range(1, self._most + 1):
@@ -315,15 +316,6 @@ class _Sets:
             if self._tried >= _SETS or (self._found and not thorough):
                 break
         return self._found
-
-    def _suffices(self, gone: Sequence[Task]) -> bool:
-        """Whether by amounts a task fits without some pods."""
-        freed: dict[int, int] = {}
-        for each in gone:
-            for column, amount in each.shape.demand:
-                freed[column] = freed.get(column, 0) + amount
-        free, row = self._nodes.free, self._row
-        return all(free[column].item(row) + freed.get(column, 0) >= amount for column, amount in self._shape.demand)
 
     def _choose(self, first: int, size: int, chosen: tuple[Block, ...], free: dict[int, int], state: int) -> None:
         if not size:

@@ -382,14 +382,11 @@ def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mas
 def _enough(state: ClusterState, core: Unit, source: Iterator[Preemptible]) -> list[Preemptible] | None:
     """The first victims that could be enough, by amounts alone: what all nodes have free, and what these hold."""
     missing = amounts.lacking(state.nodes, slice(0, state.nodes.count), amounts.by_column(core.tasks))
-    victims: list[Preemptible] = []
+    victims, freed = list[Preemptible](), dict[int, int]()
     for each in source:
         victims.append(each)
-        for task in each[1].tasks:
-            for column, amount in task.shape.demand:
-                if column in missing:
-                    missing[column] -= amount
-        if all(amount <= 0 for amount in missing.values()):
+        amounts.add(freed, each[1].tasks)
+        if amounts.covers(freed, missing):
             return victims
     return None
 
