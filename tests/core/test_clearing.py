@@ -5,7 +5,7 @@ from itertools import combinations
 
 from fairlead.core import invariants
 from fairlead.core.preemption import search
-from fairlead.core.preemption.ledger import Ledger
+from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.victims import victims_of
 from tests.builders import GPU, cluster, group, node, pod, run
@@ -48,14 +48,14 @@ def can_be_cleared(preemption, core):
 
 
 def _clears(preemption, need, size, rows):
-    ledger = Ledger(preemption)
+    planned = PlannedVictims(preemption)
     for free, row in sorted(rows, reverse=True):
         left = free
         falling = [victim for victim in victims_of(preemption.state).on_row(preemption, row) if len(victim[1].tasks) == 1]
         for reason, victim in sorted(falling, key=lambda each: each[1].tasks[0].shape.device_milli):
             if left // size >= need:
                 break
-            left += victim.tasks[0].shape.device_milli // 1000 if ledger.admits(reason, victim) else 0
+            left += victim.tasks[0].shape.device_milli // 1000 if planned.admits(reason, victim) else 0
         need -= min(need, left // size)
     return not need
 

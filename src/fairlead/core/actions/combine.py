@@ -25,7 +25,7 @@ from fairlead.core.actions.consolidate import (
 )
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Blocking
-from fairlead.core.preemption.ledger import Ledger
+from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.rearrange import Movers, Rearrangement
 from fairlead.core.preemption.removal import Removal
@@ -125,8 +125,8 @@ def _try(
     """A set of victims and the moves with which the unit fits, if there are such, and how many steps the search took."""
     state, services = preemption.state, preemption.state.services
     down = [task for _, victim in chosen for task in victim.tasks]
-    ledger = Ledger(preemption)
-    if not all(ledger.admits(*each) for each in chosen) or (down and preemption.in_vain(down)):
+    planned = PlannedVictims(preemption)
+    if not all(planned.admits(*each) for each in chosen) or (down and preemption.in_vain(down)):
         return None, 0
     worth = Worth(state, now, most_lost - sum(services.lost_with(task) for task in down), devices_of(core.tasks), none=True)
     mark, removal = state.log.mark(), Removal(state)

@@ -5,7 +5,7 @@ express work takes from any, one queue may lose to a third for another reason wh
 round. So no work is preempted for shares that would come back for another reason, or whose preemption would push on work that
 would; and no unit takes from another queue what a job that waits would take from the unit.
 
-Work is compared by kind, all of a queue that ranks alike as one: there are few, however many run.
+Work is compared by preemption class, all of a queue that is equivalent for preemption as one: there are few, however many run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
 
 
-class Kind(NamedTuple):
-    """Work of a queue that ranks alike. preempts: whether it takes from any other; preemptible: whether it may be preempted."""
+class PreemptionClass(NamedTuple):
+    """Work of a queue that is equivalent for preemption.
+
+    preempts: whether it takes from any other; preemptible: whether it may be preempted.
+    """
 
     queue: QueueNode
     priority: int
@@ -45,38 +48,38 @@ class Kind(NamedTuple):
         return self.preempts and (self.express or self.service.scope != "Queue")
 
     def reaches(self, queue: QueueNode) -> bool:
-        """Whether its class lets it take work of a queue that ranks lower."""
+        """Whether its service class lets it take work of a queue that ranks lower."""
         return self.queue.within_scope(self.service.scope, queue)
 
-    def outranks(self, other: Kind) -> bool:
-        """Whether it would take from another kind that runs, if it waited, whatever the shares."""
+    def outranks(self, other: PreemptionClass) -> bool:
+        """Whether it would take from another class that runs, if it waited, whatever the shares."""
         if not self.preempts or not other.preemptible or other.priority > self.priority:
             return False
         near = self.reaches(other.queue)
         return (near and other.priority < self.priority) or self.service.preempts_by_service(self.level, other.level, near=near)
 
 
-def kinds_of(state: ClusterState) -> Kinds:
-    """What runs and what waits, by kind, in this pass."""
-    return state.pass_caches.get(Kinds)
+def preemption_classes(state: ClusterState) -> PreemptionClasses:
+    """What runs and what waits, by preemption class, in this pass."""
+    return state.pass_caches.get(PreemptionClasses)
 
 
-class Kinds:
-    """What runs and what waits, by kind, as things stand in one pass."""
+class PreemptionClasses:
+    """What runs and what waits, by preemption class, as things stand in one pass."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._known: dict[tuple[object, ...], Kind] = {}  # so that what is alike is one object
-        self._running: dict[str, list[Kind]] = {}
-        self._least: dict[int, Task] = {}  # id of a kind -> its smallest that runs
-        self._waiting: dict[str, list[tuple[Kind, PendingClass, Unit]]] = {}
-        self._wanted: dict[tuple[int, bool], bool] = {}  # (id of a kind, whether it is an elastic replica)
+        self._known: dict[tuple[object, ...], PreemptionClass] = {}  # so that what is alike is one object
+        self._running: dict[str, list[PreemptionClass]] = {}
+        self._least: dict[int, Task] = {}  # id of a class -> its smallest that runs
+        self._waiting: dict[str, list[tuple[PreemptionClass, PendingClass, Unit]]] = {}
+        self._wanted: dict[tuple[int, bool], bool] = {}  # (id of a class, whether it is an elastic replica)
         self._far: dict[str, bool] = {}  # queue -> whether something of it waits that takes from others
         self._wide: set[str] | None = None
 
     @property
     def wide(self) -> set[str]:
-        """The classes that take from other queues whatever the shares; none where that comes to an end by itself.
+        """The service classes that take from other queues whatever the shares; none where that comes to an end by itself.
 
         So does express work that all ranks alike: it takes from what is not express, and is not preempted by it.
         """
@@ -98,46 +101,48 @@ class Kinds:
         )
         return running | {first.priority for first in firsts if first is not None}
 
-    def of(self, task: Task, level: int) -> Kind:
-        """The kind of a task."""
+    def of(self, task: Task, level: int) -> PreemptionClass:
+        """The class of a task."""
         key = task.queue, task.pod.priority, level, task.service_class, task.pod.never_preempts
         found = self._known.get(key)
         if found is None:
             service, queue = self._state.services.of(task), self._state.queues.queues[task.queue]
-            found = Kind(queue, task.pod.priority, level, service, not task.pod.never_preempts, service.mode != "Never")
+            found = PreemptionClass(
+                queue, task.pod.priority, level, service, not task.pod.never_preempts, service.mode != "Never"
+            )
             self._known[key] = found
         return found
 
-    def of_unit(self, unit: Unit) -> Kind:
-        """The kind of a unit that waits, by its first member and the highest priority in it."""
-        kind = self.of(unit.tasks[0], unit.level)
-        return kind if kind.priority == unit.priority else kind._replace(priority=unit.priority)
+    def of_unit(self, unit: Unit) -> PreemptionClass:
+        """The class of a unit that waits, by its first member and the highest priority in it."""
+        work = self.of(unit.tasks[0], unit.level)
+        return work if work.priority == unit.priority else work._replace(priority=unit.priority)
 
-    def running(self, queue: QueueNode) -> list[Kind]:
+    def running(self, queue: QueueNode) -> list[PreemptionClass]:
         """What runs in one queue itself."""
         found = self._running.get(queue.name)
         if found is None:
             level = self._state.services.level
             found = self._running[queue.name] = []
             for task in queue.placed.values():
-                kind = self.of(task, level(task))
-                least = self._least.get(id(kind))
+                work = self.of(task, level(task))
+                least = self._least.get(id(work))
                 if least is None:
-                    found.append(kind)
+                    found.append(work)
                 if least is None or task.shape.device_milli < least.shape.device_milli:
-                    self._least[id(kind)] = task
+                    self._least[id(work)] = task
         return found
 
-    def least(self, kind: Kind) -> Task:
-        """The smallest task of a kind that runs, by devices."""
-        return self._least[id(kind)]
+    def least(self, work: PreemptionClass) -> Task:
+        """The smallest task of a class that runs, by devices."""
+        return self._least[id(work)]
 
-    def everywhere(self) -> Iterator[Kind]:
+    def everywhere(self) -> Iterator[PreemptionClass]:
         """What runs in any queue."""
         for _, queue in sorted(self._state.queues.queues.items()):
             yield from self.running(queue)
 
-    def waiting(self, queue: QueueNode) -> list[tuple[Kind, PendingClass, Unit]]:
+    def waiting(self, queue: QueueNode) -> list[tuple[PreemptionClass, PendingClass, Unit]]:
         """What waits in one queue itself, where, and the first of it."""
         found = self._waiting.get(queue.name)
         if found is None:
@@ -149,15 +154,15 @@ class Kinds:
             found = [(self.of_unit(first), pending_class, first) for pending_class, first in firsts if first is not None]
         elif not all(first.alive for _, _, first in found):
             nexts = (
-                (kind, pending_class, first if first.alive else pending_class.first()) for kind, pending_class, first in found
+                (work, pending_class, first if first.alive else pending_class.first()) for work, pending_class, first in found
             )
-            found = [(kind, pending_class, first) for kind, pending_class, first in nexts if first is not None]
+            found = [(work, pending_class, first) for work, pending_class, first in nexts if first is not None]
         self._waiting[queue.name] = found
         return found
 
-    def is_wanted(self, kind: Kind, *, elastic: bool) -> bool:
-        """Whether an unschedulable job would take from work of a kind that has begun to run. Asked between passes."""
-        key = id(kind), elastic
+    def is_wanted(self, work: PreemptionClass, *, elastic: bool) -> bool:
+        """Whether an unschedulable job would take from work of a class that has begun to run. Asked between passes."""
+        key = id(work), elastic
         found = self._wanted.get(key)
         if found is None:
             firsts = (
@@ -166,7 +171,7 @@ class Kinds:
                 if (first := pending_class.first()) is not None
             )
             found = self._wanted[key] = any(
-                (elastic and first.priority >= kind.priority) or self.of_unit(first).outranks(kind) for first in firsts
+                (elastic and first.priority >= work.priority) or self.of_unit(first).outranks(work) for first in firsts
             )
         return found
 
@@ -174,7 +179,7 @@ class Kinds:
         """Whether something waits in a queue that takes from others whatever the shares."""
         found = self._far.get(queue.name)
         if found is None:
-            found = self._far[queue.name] = any(kind.far for kind, _, _ in self.waiting(queue))
+            found = self._far[queue.name] = any(work.far for work, _, _ in self.waiting(queue))
         return found
 
 
@@ -183,9 +188,9 @@ def note_bound(state: ClusterState) -> None:
     bound, state.pods.newly_bound = state.pods.newly_bound, []
     if not state.queues.waiting.unschedulable or not state.policy.preempt:
         return
-    kinds = kinds_of(state)
+    classes = preemption_classes(state)
     for task in bound:
-        if task.row >= 0 and kinds.is_wanted(kinds.of(task, state.services.level(task)), elastic=task.pod.elastic):
+        if task.row >= 0 and classes.is_wanted(classes.of(task, state.services.level(task)), elastic=task.pod.elastic):
             state.nodes.gained.add(task.row)
 
 
@@ -218,12 +223,12 @@ class Cycle:
     def __init__(self, state: ClusterState, unit: Unit, demand: Charge, blocking: Blocking | None = None) -> None:
         self._blocking = blocking if blocking is not None else Blocking()
         self._state = state
-        self._kinds = kinds_of(state)
+        self._classes = preemption_classes(state)
         self._unit = unit
         self._offered = dict(demand)  # what another unit would find in its place
-        self._kind = self._kinds.of_unit(unit)
-        self._own_kinds: list[Kind] | None = None  # of the unit and its queue
-        self._keeps: dict[int, bool] | None = None  # id of a kind -> whether it keeps its place
+        self._work = self._classes.of_unit(unit)
+        self._own_classes: list[PreemptionClass] | None = None  # of the unit and its queue
+        self._keeps: dict[int, bool] | None = None  # id of a class -> whether it keeps its place
         self._claimants: dict[str, QueueNode | None] = {}
         self._reclaimable: dict[tuple[str, str], tuple[QueueNode | None, bool]] = {}
         self._takers: list[tuple[Unit, Charge]] | None = None
@@ -293,80 +298,80 @@ class Cycle:
 
     def _followers(self) -> Iterator[tuple[Unit, Charge]]:
         """The units that wait and would take its place: of its own queue, or of another, and what they ask for."""
-        mine = self._kind
+        mine = self._work
         for _, queue in sorted(self._state.queues.queues.items()) if mine.preemptible else ():
-            if queue is mine.queue or self._claimant(queue) is not None or self._kinds.waits_far(queue):
-                for kind, pending_class, first in self._kinds.waiting(queue):
-                    if self._follows(kind, first, pending_class.demand):
+            if queue is mine.queue or self._claimant(queue) is not None or self._classes.waits_far(queue):
+                for work, pending_class, first in self._classes.waiting(queue):
+                    if self._follows(work, first, pending_class.demand):
                         yield first, pending_class.demand
 
     def is_blocked_by(self, blocked_by: BlockedBy) -> bool:
         """Whether that still holds: the other waits and would take the place, and the victims still run."""
         other, victims = blocked_by
         pending_class = pending_class_of(other)
-        if pending_class is None or not other.alive or not self._kind.preemptible or any(task.row < 0 for task in victims):
+        if pending_class is None or not other.alive or not self._work.preemptible or any(task.row < 0 for task in victims):
             return False
-        kind = self._kinds.of_unit(other)
-        return self._follows(kind, other, pending_class.demand) and self._state.queues.limits.may_start(other, victims)
+        work = self._classes.of_unit(other)
+        return self._follows(work, other, pending_class.demand) and self._state.queues.limits.may_start(other, victims)
 
-    def _follows(self, kind: Kind, first: Unit, demand: Charge) -> bool:
-        """Whether a unit that waits, of a kind, would take its place; whether it could is not checked."""
-        return self._goes_before(kind, first) if kind.queue is self._kind.queue else self._goes_beyond(kind, demand)
+    def _follows(self, work: PreemptionClass, first: Unit, demand: Charge) -> bool:
+        """Whether a unit that waits, of a class, would take its place; whether it could is not checked."""
+        return self._goes_before(work, first) if work.queue is self._work.queue else self._goes_beyond(work, demand)
 
-    def _goes_before(self, kind: Kind, first: Unit) -> bool:
+    def _goes_before(self, work: PreemptionClass, first: Unit) -> bool:
         """Whether a unit of its own queue goes before it."""
         unit = self._unit
-        if not kind.preempts:
+        if not work.preempts:
             return False
-        if kind.priority != unit.priority or not kind.queue.policy.users_reclaim or not self._state.policy.reclaim:
-            return kind.priority > unit.priority
-        return first.user != unit.user and kind.queue.place(first) < kind.queue.place(unit)
+        if work.priority != unit.priority or not work.queue.policy.users_reclaim or not self._state.policy.reclaim:
+            return work.priority > unit.priority
+        return first.user != unit.user and work.queue.place(first) < work.queue.place(unit)
 
-    def _goes_beyond(self, kind: Kind, demand: Charge) -> bool:
+    def _goes_beyond(self, work: PreemptionClass, demand: Charge) -> bool:
         """Whether a unit of another queue would take its place, whatever the shares or because that queue is within its quota."""
-        mine = self._kind
-        return kind.outranks(mine) or (self._claims(kind, demand) and not mine.outranks(kind._replace(preemptible=True)))
+        mine = self._work
+        return work.outranks(mine) or (self._claims(work, demand) and not mine.outranks(work._replace(preemptible=True)))
 
     def keeps(self, task: Task, level: int) -> bool:
         """Whether a task of another queue, on a level of service, keeps its place though this unit's queue deserves more."""
-        kind = self._kinds.of(task, level)
+        work = self._classes.of(task, level)
         if self._keeps is None:
             self._keeps = self._all_that_keep()
-        keeps = self._keeps.get(id(kind), False)
+        keeps = self._keeps.get(id(work), False)
         if keeps or not self._unit.tasks[0].pod.elastic or task.pod.elastic:
             return keeps
-        return kind.preempts and kind.priority >= self._kind.priority and kind.reaches(self._kind.queue)
+        return work.preempts and work.priority >= self._work.priority and work.reaches(self._work.queue)
 
-    def spares(self, kind_priority: int) -> bool:
+    def spares(self, priority: int) -> bool:
         """Whether express work of a priority keeps its place: for all but other express work, of no lower priority."""
-        return not (self._kind.express and self._kind.priority >= kind_priority)
+        return not (self._work.express and self._work.priority >= priority)
 
-    def _returns(self, kind: Kind) -> bool:
+    def _returns(self, work: PreemptionClass) -> bool:
         """Whether work preempted for this unit would take from it, or from others of its queue, whatever the shares."""
-        if kind.express and self.spares(kind.priority):
+        if work.express and self.spares(work.priority):
             return True
-        if not kind.express and kind.service.scope == "Queue":
+        if not work.express and work.service.scope == "Queue":
             return False  # the hot path
-        if self._own_kinds is None:
-            self._own_kinds = [self._kind._replace(preemptible=True), *self._kinds.running(self._kind.queue)]
-        return any(kind.outranks(each) for each in self._own_kinds)
+        if self._own_classes is None:
+            self._own_classes = [self._work._replace(preemptible=True), *self._classes.running(self._work.queue)]
+        return any(work.outranks(each) for each in self._own_classes)
 
-    def _claims(self, kind: Kind, more: Charge = ()) -> bool:
+    def _claims(self, work: PreemptionClass, more: Charge = ()) -> bool:
         """Whether work whose queue is within its quota, with so much more, takes from the unit's, which would be over its own."""
-        theirs = self._claimant(kind.queue) if kind.preempts else None
+        theirs = self._claimant(work.queue) if work.preempts else None
         names = self._state.queues.fair.contested(theirs, enforce_quota=True) if theirs is not None else ()
         extra = dict(more)
         wanted = [(name, extra.get(name, 0)) for name in names]
         return (
             theirs is not None
             and bool(wanted)
-            and self._state.queues.reclaim.guaranteed(kind.queue, theirs, wanted, QueueNode.stays)
+            and self._state.queues.reclaim.guaranteed(work.queue, theirs, wanted, QueueNode.stays)
         )
 
     def _claimant(self, queue: QueueNode) -> QueueNode | None:
         """The rival above another queue that could reclaim from the unit's what that would hold beyond its quota."""
         if queue.name not in self._claimants:
-            claim = against(queue, self._kind.queue) if self._state.policy.reclaim else None
+            claim = against(queue, self._work.queue) if self._state.policy.reclaim else None
             names = self._state.queues.fair.contested(claim.mine, enforce_quota=True) if claim is not None else ()
             beyond = claim is not None and bool(names) and beyond_quota(claim.lenders, names, self._held_then)
             self._claimants[queue.name] = claim.mine if claim is not None and beyond else None
@@ -377,43 +382,43 @@ class Cycle:
         return node.used.get(name, 0) + self._offered.get(name, 0)
 
     def _all_that_keep(self) -> dict[int, bool]:
-        """By kind that runs: whether it would return, or could take from one that would, and so on."""
+        """By class that runs: whether it would return, or could take from one that would, and so on."""
         keeps: dict[int, bool] = {}
-        keeping: list[Kind] = []
-        rest: dict[tuple[str, bool], list[Kind]] = {}  # by queue, and whether it takes from others whatever the shares
-        for kind in self._kinds.everywhere():
-            keeps[id(kind)] = returns = self._returns(kind) or self._claims(kind)
+        keeping: list[PreemptionClass] = []
+        rest: dict[tuple[str, bool], list[PreemptionClass]] = {}  # by queue, and whether it takes from others whatever the shares
+        for work in self._classes.everywhere():
+            keeps[id(work)] = returns = self._returns(work) or self._claims(work)
             if returns:
-                keeping.append(kind)
-            elif kind.preempts:
-                rest.setdefault((kind.queue.name, kind.far), []).append(kind)
+                keeping.append(work)
+            elif work.preempts:
+                rest.setdefault((work.queue.name, work.far), []).append(work)
         for each in keeping:  # which grows
-            for (name, far), kinds in rest.items():
-                if kinds and (far or name == each.queue.name or self._is_reclaimable(each, kinds[0].queue)):
-                    pushing = [kind for kind in kinds if self._could_take(kind, each)]
+            for (name, far), classes in rest.items():
+                if classes and (far or name == each.queue.name or self._is_reclaimable(each, classes[0].queue)):
+                    pushing = [work for work in classes if self._could_take(work, each)]
                     if pushing:
                         keeping += pushing
-                        keeps.update((id(kind), True) for kind in pushing)
-                        kinds[:] = [kind for kind in kinds if not keeps[id(kind)]]
+                        keeps.update((id(work), True) for work in pushing)
+                        classes[:] = [work for work in classes if not keeps[id(work)]]
         return keeps
 
-    def _could_take(self, kind: Kind, other: Kind) -> bool:
-        """Whether work of a kind that waits could take from another that runs, for any reason."""
-        if kind.outranks(other):
+    def _could_take(self, work: PreemptionClass, other: PreemptionClass) -> bool:
+        """Whether work of a class that waits could take from another that runs, for any reason."""
+        if work.outranks(other):
             return True
-        if not other.preemptible or (other.express and not (kind.express and kind.priority >= other.priority)):
+        if not other.preemptible or (other.express and not (work.express and work.priority >= other.priority)):
             return False
-        if kind.queue is other.queue:
-            return kind.queue.policy.users_reclaim and other.priority == kind.priority
-        return self._is_reclaimable(other, kind.queue)
+        if work.queue is other.queue:
+            return work.queue.policy.users_reclaim and other.priority == work.priority
+        return self._is_reclaimable(other, work.queue)
 
-    def _is_reclaimable(self, kind: Kind, claimant: QueueNode) -> bool:
-        """Whether a queue, once it holds less, may reclaim from that of a kind."""
-        pair = kind.queue.name, claimant.name
+    def _is_reclaimable(self, work: PreemptionClass, claimant: QueueNode) -> bool:
+        """Whether a queue, once it holds less, may reclaim from that of a class."""
+        pair = work.queue.name, claimant.name
         if pair not in self._reclaimable:
-            self._reclaimable[pair] = self._excess(kind.queue, claimant)
+            self._reclaimable[pair] = self._excess(work.queue, claimant)
         over, quota = self._reclaimable[pair]
-        return quota or (over is not None and self._state.queues.fair.keeps(over, None, (self._kinds.least(kind),)))
+        return quota or (over is not None and self._state.queues.fair.keeps(over, None, (self._classes.least(work),)))
 
     def _excess(self, lender: QueueNode, claimant: QueueNode) -> tuple[QueueNode | None, bool]:
         """The rival above the lender if it is over its fair share; and whether the claimant may reclaim because of quotas."""

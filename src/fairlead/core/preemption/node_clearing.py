@@ -19,7 +19,7 @@ import numpy as np
 from fairlead.core.model.arrays import Mask
 from fairlead.core.pods.amounts import by_column, places
 from fairlead.core.pods.tasks import Task, Unit
-from fairlead.core.preemption.ledger import Ledger
+from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.removal import Removal, cost, least_on
 from fairlead.core.preemption.victim import Preemptible
@@ -77,7 +77,7 @@ class _Clearing:
 
     def __init__(self, preemption: PreemptionPolicy, there: There, *, sparing: bool) -> None:
         self.state, self.there, self.sparing = preemption.state, there, sparing
-        self.ledger = Ledger(preemption)
+        self.planned = PlannedVictims(preemption)
         self.victims: list[Preemptible] = []
         self._gone: set[str] = set()
         self._off: dict[int, list[Task]] = {}  # row -> victims there
@@ -108,11 +108,11 @@ class _Clearing:
 
     def _accept(self, offer: _Offer) -> bool:
         """Take an offer, if all its victims still run and may be reclaimed besides those taken before, in whichever order."""
-        ledger = self.ledger.copy()
-        victims = list(ledger.admitted(each for each in offer.victims if each[1].tasks[0].pod.uid not in self._gone))
+        planned = self.planned.copy()
+        victims = list(planned.admitted(each for each in offer.victims if each[1].tasks[0].pod.uid not in self._gone))
         if len(victims) < len(offer.victims):
             return False
-        self.ledger = ledger
+        self.planned = planned
         self.victims += victims
         for _, victim in victims:
             for task in victim.tasks:
@@ -143,9 +143,9 @@ class _Clearing:
 
     def _preemptible(self, row: int) -> list[Preemptible]:
         """Victims on a row that may be preempted besides those taken before, in the order in which they are tried."""
-        ledger = self.ledger.copy()
+        planned = self.planned.copy()
         here = (each for each in self.there[row] if each[1].tasks[0].pod.uid not in self._gone)
-        preemptible = list(ledger.admitted(here))
+        preemptible = list(planned.admitted(here))
         return sorted(preemptible, key=_devices) if self.sparing else preemptible
 
 

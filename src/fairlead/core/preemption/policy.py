@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.preemption.cycles import Blocking, Cycle, kinds_of
+from fairlead.core.preemption.cycles import Blocking, Cycle, preemption_classes
 from fairlead.core.preemption.victim import Kind, Victim
 from fairlead.core.queues.entitlement import Entitlement, against, beyond_quota, beyond_share, within_share
 from fairlead.core.queues.tree import QueueNode, pending_class_of
@@ -66,7 +66,7 @@ class PreemptionPolicy:
         core, queues = unit.tasks[: unit.need], state.queues
         self.demand: Charge = queues.tree.asked_together(core)
         self.express = unit.level < self.service.express
-        self._wide = bool(kinds_of(state).wide)  # else queues take from each other for shares only
+        self._wide = bool(preemption_classes(state).wide)  # else queues take from each other for shares only
         self._reclaims = self.queue.policy.users_reclaim and state.policy.reclaim
         self._amount = _amounts(core) if self._reclaims else (0, 0)
         self._entitled: bool | None = None

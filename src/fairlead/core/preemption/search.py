@@ -24,8 +24,8 @@ from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.tasks import Task, Unit, shapes_of
 from fairlead.core.preemption.candidates import candidates_of
 from fairlead.core.preemption.cycles import Blocking
-from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.node_clearing import clear
+from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import Budgets, PreemptionPolicy
 from fairlead.core.preemption.removal import Removal, cost, least_on, reprieve
 from fairlead.core.preemption.subsets import search
@@ -163,7 +163,7 @@ def _for_one(preemption: PreemptionPolicy) -> Plan | None:
             mark = state.log.mark()
             chosen = least_on(state, task, row, victims)
             state.log.rollback(mark)
-            if chosen is None or not Ledger(preemption).admits_all(chosen):
+            if chosen is None or not PlannedVictims(preemption).admits_all(chosen):
                 continue
             examined += 1
             chosen = victims_of(state).with_rest(preemption, chosen)
@@ -248,7 +248,7 @@ def _for_gang(preemption: PreemptionPolicy) -> Plan | None:
     if len(chosen) < len(found) and preemption.nested:
         state.log.rollback(mark)
         mark, removal = state.log.mark(), Removal(state)
-        chosen = chosen if Ledger(preemption).admits_all(chosen) else []
+        chosen = chosen if PlannedVictims(preemption).admits_all(chosen) else []
         for _, victim in chosen:
             removal.take(victim.tasks)
     if rest := victims_of(state).with_rest(preemption, chosen)[len(chosen) :]:

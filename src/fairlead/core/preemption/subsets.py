@@ -3,8 +3,8 @@ it.
 
 Small victims may use up all that is reclaimable from a queue, so that a large one which alone makes the place may not be
 preempted any more. Here sets are searched depth first, the largest victims first; victims that are alike count once. What a set
-may hold is bounded by what may be reclaimed, and the questions to ledgers by `victims.STEPS` in a pass: a search in vain costs
-no more in a larger cluster.
+may hold is bounded by what may be reclaimed, and the checks of one more victim by `victims.STEPS` in a pass: a search in
+vain costs no more in a larger cluster.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fairlead.core.pods.amounts import by_column, covers, lacking
 from fairlead.core.pods.tasks import Unit
-from fairlead.core.preemption.ledger import Ledger
+from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.removal import Removal, cost, reprieve
 from fairlead.core.preemption.victim import Preemptible
 from fairlead.core.preemption.victims import victims_of
 
 _EACH = 1200
-"""How many questions are asked of ledgers for one choice of rows."""
+"""How many checks of one more victim are made for one choice of rows."""
 
 
 def search(
@@ -77,7 +77,7 @@ class _Search:
         """The cheapest set that is found."""
         held = by_column(task for alike in self.classes for _, victim in alike for task in victim.tasks if task.row in self.rows)
         if covers(held, self.missing):
-            self._extend(0, [], Ledger(self.preemption))
+            self._extend(0, [], PlannedVictims(self.preemption))
         return self.best
 
     def _classes(self) -> list[list[Preemptible]]:
@@ -93,7 +93,7 @@ class _Search:
             alike.setdefault((each[0], tasks[0].queue, each[1].spare, places, guarded), []).append(each)
         return sorted(alike.values(), key=lambda them: (-_devices(them[0]), not them[0][1].spare, them[0][0], them[0][1].order))
 
-    def _extend(self, at: int, chosen: list[Preemptible], ledger: Ledger) -> None:
+    def _extend(self, at: int, chosen: list[Preemptible], planned: PlannedVictims) -> None:
         """Try a set, then those with one more."""
         if chosen and self._enough(chosen) and self._admitted(chosen) and self._serves(chosen):
             if self.best is None or cost(chosen) < cost(self.best):
@@ -106,21 +106,21 @@ class _Search:
             if self.steps <= 0 or victims_of(self.state).steps <= 0:
                 return
             self._spend()
-            each, account = self.classes[number][count], ledger.copy()
+            each, longer = self.classes[number][count], planned.copy()
             # From the largest on, a set may exceed what is reclaimable midway; in trees others may relieve it: judged as a whole.
-            if account.admits(*each) or self.preemption.nested or self.preemption.within_quota(self.preemption.queue):
-                self._extend(number, [*chosen, each], account)
+            if longer.admits(*each) or self.preemption.nested or self.preemption.within_quota(self.preemption.queue):
+                self._extend(number, [*chosen, each], longer)
 
     def _enough(self, chosen: Sequence[Preemptible]) -> bool:
         return covers(by_column(task for _, victim in chosen for task in victim.tasks if task.row in self.rows), self.missing)
 
     def _admitted(self, chosen: Sequence[Preemptible]) -> bool:
         """Whether all may be preempted together: the smallest first, since the last may leave its queue less than its share."""
-        ledger, left = Ledger(self.preemption), sorted(chosen, key=_devices)
+        planned, left = PlannedVictims(self.preemption), sorted(chosen, key=_devices)
         while left:
             for each in left:
                 self._spend()
-                if ledger.admits(*each):
+                if planned.admits(*each):
                     left.remove(each)
                     break
             else:
@@ -128,7 +128,7 @@ class _Search:
         return True
 
     def _spend(self) -> None:
-        """One question to a ledger: they are what a search costs."""
+        """One more victim is checked: that is what a search costs."""
         self.steps -= 1
         victims_of(self.state).steps -= 1
 

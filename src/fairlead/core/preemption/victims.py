@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.pods.tasks import TaskState
-from fairlead.core.preemption.ledger import Ledger
 from fairlead.core.preemption.listing import VictimLists
+from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.victim import Kind, Order, Preemptible
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 STEPS = 3_000
-"""How many questions searches for sets of victims ask of ledgers in one pass, where the cheapest make no place."""
+"""How many checks of one more victim searches for sets make in one pass, where the cheapest make no place."""
 
 
 def victims_of(state: ClusterState) -> VictimTable:
@@ -79,7 +79,7 @@ class VictimTable:
 
     def one_by_one(self, preemption: PreemptionPolicy) -> Iterator[Preemptible]:
         """Victims that a unit may preempt, each by itself, cheapest first; whatever budgets allow."""
-        nothing = Ledger(preemption)
+        nothing = PlannedVictims(preemption)
         for reason, victim in self._near(preemption):
             if nothing.is_reclaimable(reason, victim):
                 yield reason, victim
@@ -92,8 +92,8 @@ class VictimTable:
         near = self._near(preemption)
         if where is not None:
             near = (each for each in near if any(where.item(task.row) for task in each[1].tasks))
-        ledger = Ledger(preemption)
-        yield from ledger.admitted(near)
+        planned = PlannedVictims(preemption)
+        yield from planned.admitted(near)
 
     def _near(self, preemption: PreemptionPolicy) -> Iterator[Preemptible]:
         if not preemption.any_preemptible():
@@ -143,8 +143,8 @@ class VictimTable:
 
     def on_row(self, preemption: PreemptionPolicy, row: int) -> list[Preemptible]:
         """Victims on one row that a unit may preempt together, cheapest first; gangs with all their members elsewhere."""
-        ledger = Ledger(preemption)
-        return list(ledger.admitted(self.preemptible_on(preemption, row)))
+        planned = PlannedVictims(preemption)
+        return list(planned.admitted(self.preemptible_on(preemption, row)))
 
     def preemptible_on(self, preemption: PreemptionPolicy, row: int) -> list[Preemptible]:
         """Victims on one row that a unit may preempt, each by itself, cheapest first; whatever shares and budgets allow."""

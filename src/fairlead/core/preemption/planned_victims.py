@@ -1,4 +1,4 @@
-"""What is preempted already in one plan, compared with what may be reclaimed from queues and users and what budgets allow."""
+"""The victims of one plan so far, compared with what may be reclaimed from queues and users and what disruption budgets allow."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fairlead.core.state.budgets import Guard
 
 
-class Ledger:
-    """The account of one plan for one unit. The state does not change meanwhile: victims are only noted here."""
+class PlannedVictims:
+    """The victims of one plan for one unit. The state does not change meanwhile: victims are only noted here."""
 
     def __init__(
         self,
@@ -28,10 +28,12 @@ class Ledger:
         self._users = {} if users is None else users
         self._guard = guard
 
-    def copy(self) -> Ledger:
-        """The same account, to go on with separately."""
+    def copy(self) -> PlannedVictims:
+        """The same victims, to go on with separately."""
         queues = {name: dict(less) for name, less in self._queues.items()}
-        return Ledger(self._preemption, queues, dict(self._users), self._guard.copy() if self._guard is not None else None)
+        return PlannedVictims(
+            self._preemption, queues, dict(self._users), self._guard.copy() if self._guard is not None else None
+        )
 
     def is_reclaimable(self, reason: PreemptionReason, victim: Victim) -> bool:
         """Whether so much may be reclaimed from a victim's queue, or user, besides what is noted; others need no excess."""
