@@ -55,10 +55,10 @@ def test_the_smallest_is_evicted_and_another_moves_so_that_all_devices_are_busy(
 def test_a_place_that_is_given_up_stays_closed_while_a_victim_still_fills_it():
     """The job of a pod that moves is suspended before the victim in whose stead it would run is gone."""
     state = moving()
-    (kept,) = state.moves.kept.values()
+    (kept,) = state.in_flight.kept.values()
     assert kept.after == ("uid-j2",)
     state.moves.give_up({"uid-job"})
-    assert state.moves.kept == {}
+    assert state.in_flight.kept == {}
     for number in range(3):
         state.upsert_pod(pod(f"small{number}", "q0", gpus=1, created=LATE + 1))
     before = placed(run(state, LATE + 1))

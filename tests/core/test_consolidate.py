@@ -110,7 +110,7 @@ def test_a_refused_eviction_gives_everything_back():
     run(state, LATE + 1)
     invariants.check(state)
     assert snapshot(state)["nodes"] == before
-    assert not state.moves.kept
+    assert not state.in_flight.kept
 
 
 def least_moves(pods, free, size, needed):

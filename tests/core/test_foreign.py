@@ -464,7 +464,7 @@ class World:
         for name, queue_ in self.state.queues.queues.items():
             for resource in (GPU, "cpu"):
                 assert queue_.foreign.get(resource, 0) == others[name, resource], (name, resource)
-                if not waiting and not self.state.moves.kept and not self.state.moves.returning:
+                if not waiting and not self.state.in_flight.kept and not self.state.in_flight.returning:
                     assert queue_.used.get(resource, 0) == all_[name, resource], (name, resource)
 
     def restarted(self, charges):

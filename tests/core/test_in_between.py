@@ -232,7 +232,7 @@ def test_a_plan_fails_by_a_victim_that_has_gone_meanwhile():
     assert state.tasks["uid-low-1"].state is TaskState.BOUND
     assert state.tasks["uid-high"].state is TaskState.WAITING
     assert free(state) == 1
-    assert not state.evictions.plans
+    assert not state.in_flight.plans
     invariants.check(state)
 
 
@@ -254,7 +254,7 @@ def test_a_victim_that_is_leaving_still_holds_its_port_and_keeps_others_away():
     invariants.check(state)
     state.remove_pod("uid-low")
     assert placed(run(state)) == {"high": "n", "port": "n"}, "one of the two keeps the other away"
-    assert not state.placement.lingering
+    assert not state.in_flight.lingering
     invariants.check(state)
 
 

@@ -246,7 +246,7 @@ class Moving:
         self.state.upsert_pod(pod("wide", "other", gpus=2))
         (plan,) = run(self.state, LATE)
         ((self.victim, self.stays),) = [(each.pod.uid, f"p{each.pod.name == 'p0':d}") for each in plan.victims]
-        self.kept = self.state.moves.kept[self.victim].placeholder
+        self.kept = self.state.in_flight.kept[self.victim].placeholder
 
     @property
     def used(self):

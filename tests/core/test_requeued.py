@@ -47,7 +47,7 @@ class Restless(World):
 
     def _fail(self):
         """An eviction fails for a reason of its own."""
-        victims = sorted(uid for uid in self.state.evictions.holds if uid in self.lives and not self.lives[uid].pod.terminating)
+        victims = sorted(uid for uid in self.state.in_flight.waits if uid in self.lives and not self.lives[uid].pod.terminating)
         if victims:
             self.say(f"eviction of {victims[0]} fails late")
             self.state.evictions.failed(victims[0], self.now)

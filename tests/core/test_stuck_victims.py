@@ -31,4 +31,4 @@ def test_no_plan_is_remembered_for_victims_that_are_gone():
     state.remove_pod(f"uid-{gone}")
     state.upsert_node(node("new"))
     assert placed(run(state, 11.0)) == {"v": "new"}
-    assert not state.evictions.plans
+    assert not state.in_flight.plans

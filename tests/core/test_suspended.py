@@ -579,7 +579,7 @@ def test_a_pod_that_is_moved_is_evicted_and_has_one_place_though_its_class_suspe
             break
     (plan,) = moves
     assert (plan.moves, plan.suspends, len(plan.victims)) == (True, (), 1)
-    assert len(story.state.moves.kept) == 1
+    assert len(story.state.in_flight.kept) == 1
     free = {name: each["free"]["nvidia.com/gpu"] for name, each in snapshot(story.state)["nodes"].items()}
     assert sum(free.values()) == 1, "of 8: 3 for those that stay, 3 for the wide one, and one place for the one that moves"
 
@@ -589,12 +589,12 @@ def test_places_reserved_for_moved_pods_are_released_when_their_job_is_suspended
     for _ in range(8):
         if any(isinstance(each, Preempt) for each in story.step(30.0)):
             break
-    (kept,) = story.state.moves.kept.values()
+    (kept,) = story.state.in_flight.kept.values()
     owner = kept.key[1]
     job = owner.removeprefix("uid-job-")
     member = msgspec.structs.replace(story.state.tasks[kept.victim].pod, uid="", name="", node="", owner="", root="")
     story.intend(f"ns/job-{job}", Target("Suspended", 1, (owner,), (Member(1, member),)))
-    assert story.state.moves.kept == {}
+    assert story.state.in_flight.kept == {}
     story.delete(job)
     story.step()
     held = [task for row in story.state.nodes.rows.values() for task in story.state.nodes.pods[row].values()]
@@ -738,7 +738,7 @@ def test_a_gang_that_comes_back_too_large_keeps_no_places_in_vain():
     story.state.upsert_pod(pod("next", gpus=2, created=70.0))
     story.step()
     assert story.running() == ["next", "other"]
-    assert story.state.moves.returning == {}
+    assert story.state.in_flight.returning == {}
     story.state.remove_pod("uid-other")
     story.state.remove_pod("uid-next")
     story.step()
@@ -803,10 +803,10 @@ def test_a_place_that_is_reserved_for_a_pod_that_has_another_is_released():
     story = resumed_without_a_place_for_one()
     story.submit("train", 2, group="gang", root=AI_JOB, attempt=1, created=60.0)
     story.step()
-    assert sorted(story.state.moves.returning) == ["uid-train-0", "uid-train-1"]
+    assert sorted(story.state.in_flight.returning) == ["uid-train-0", "uid-train-1"]
     story.state.upsert_pod(worker("train", 0, group="gang", root=AI_JOB, attempt=1, created=60.0, at="n"))
     story.step()
-    assert sorted(story.state.moves.returning) == ["uid-train-1"]
+    assert sorted(story.state.in_flight.returning) == ["uid-train-1"]
     assert snapshot(story.state)["nodes"]["n"]["free"]["nvidia.com/gpu"] == 2
 
 

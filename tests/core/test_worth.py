@@ -7,7 +7,7 @@ import pytest
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.preemption.worth import Worth
-from fairlead.core.state.moves import Moves
+from fairlead.core.state.move_budget import MoveBudget
 from tests.builders import cluster, node, pod, run
 from tests.core.moving import LATE
 
@@ -42,7 +42,7 @@ def lossy(count, max_loss=0.0, **policy):
 
 
 def kept(moves):
-    return moves.refills_at, moves._left, moves._at
+    return moves.budget.refills_at, moves.budget._left, moves.budget._at
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -70,7 +70,7 @@ def test_noting_once_leaves_what_noting_each_question_would(seed):
         worth.note()
         assert kept(state.moves) == (judge.refills_at, judge.left, judge.at)
         if draw.random() < 0.5 and judge.at is not None:
-            state.moves.spend(1)
+            state.moves.budget.spend(1)
             judge.left -= 1
 
 
@@ -96,8 +96,13 @@ def test_a_search_that_prunes_many_branches_notes_its_result_once(monkeypatch):
             state.remove_pod(f"uid-beside-{number}-{half}")
     state.upsert_pod(pod("wide", "q", gpus=3, created=LATE - 200.0))
     noted, asked = [], []
-    searched, allowed = Moves.searched, Worth.of
-    monkeypatch.setattr(Moves, "searched", lambda self, now, *, again: (noted.append(again), searched(self, now, again=again))[1])
+    searched, allowed = MoveBudget.searched, Worth.of
+
+    def note_searched(self: MoveBudget, now: float, *, again: bool) -> None:
+        noted.append(again)
+        searched(self, now, again=again)
+
+    monkeypatch.setattr(MoveBudget, "searched", note_searched)
     monkeypatch.setattr(Worth, "of", lambda self, moved: (asked.append(len(moved)), allowed(self, moved))[1])
     searches = []
     note = Worth.note

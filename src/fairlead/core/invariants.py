@@ -53,7 +53,7 @@ class Walk:
         nodes = state.nodes
         placed = {row: list(nodes.pods[row].values()) for row in nodes.rows.values()}
         changed = self._changed(state, placed)
-        around = state.pairs.stamp, state.pairs.active, len(state.placement.lingering)
+        around = state.pairs.stamp, state.pairs.active, len(state.in_flight.lingering)
         wrong = _accounts(state, changed) + _devices(state, changed)
         if changed or around != self._around:
             wrong += _surroundings(state, placed) + _placeholders(state, placed)
@@ -160,7 +160,7 @@ def _surroundings(state: ClusterState, placed: Placed) -> list[str]:
     held: dict[int, dict[int, int]] = {}
     terms = {}
     around = [(row, task) for row, tasks in placed.items() for task in tasks]
-    around += ((row, state.tasks[uid]) for uid, row in state.placement.lingering.items())
+    around += ((row, state.tasks[uid]) for uid, row in state.in_flight.lingering.items())
     shapes = {task.shape.number: task.shape for _, task in around}
     for (number, row), count in Counter([(task.shape.number, row) for row, task in around]).items():
         shape = shapes[number]
@@ -267,10 +267,10 @@ _THERE = (TaskState.BOUND, TaskState.ASSUMED)
 
 def _running(state: ClusterState, charged: list[Task]) -> list[str]:
     """No queue is charged for less than what its pods on nodes hold: victims are there until they are gone."""
-    if not state.placement.lingering:
+    if not state.in_flight.lingering:
         return []
     running = [(task, task.row) for task in charged if task.pod.ours and task.state in _THERE]
-    running += [(task, row) for uid, row in state.placement.lingering.items() if (task := state.tasks[uid]).pod.ours]
+    running += [(task, row) for uid, row in state.in_flight.lingering.items() if (task := state.tasks[uid]).pod.ours]
     held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
     for task, row in running:
         for node in state.queues.queues[task.queue].path:
@@ -386,12 +386,12 @@ def _owned(state: ClusterState) -> list[str]:
 
 def _waits(state: ClusterState) -> list[str]:
     """Tasks and victims that do not know of each other."""
-    holds = state.evictions.holds
+    known = state.in_flight.waits
     waits = [(task, wait) for task in state.tasks.values() for wait in task.waits]
     wrong = [f"{task} is not among those that wait" for task, wait in waits if task.pod.uid not in wait.tasks]
     for wait in {id(wait): wait for _, wait in waits}.values():
-        wrong += [f"{uid} is not known to be waited for" for uid in sorted(wait.victims) if wait not in holds.get(uid, ())]
-    for uid, each in holds.items():
+        wrong += [f"{uid} is not known to be waited for" for uid in sorted(wait.victims) if wait not in known.get(uid, ())]
+    for uid, each in known.items():
         wrong += [f"{uid} is waited for no more" for wait in each if uid not in wait.victims]
     return wrong
 

@@ -253,7 +253,7 @@ class Auditor:
 
     def _same(self, live: ClusterState, fresh: ClusterState) -> None:
         ours, theirs = _comparable(live), _comparable(fresh)
-        for kept in live.moves.kept.values():
+        for kept in live.in_flight.kept.values():
             if kept.placeholder.row >= 0 and kept.placeholder.charged:
                 for above in live.queues.queues[kept.placeholder.queue].path:
                     used = ours["queues"][above.name]
@@ -262,7 +262,7 @@ class Auditor:
                     ours["queues"][above.name] = {resource: amount for resource, amount in used.items() if amount}
         ours["queues"] = {name: used for name, used in ours["queues"].items() if used}
         # Pods that were moved and have not come back have reserved places: a core that begins knows nothing of them.
-        for kept in (*live.moves.kept.values(), *live.moves.returning.values()):
+        for kept in (*live.in_flight.kept.values(), *live.in_flight.returning.values()):
             for each in (ours, theirs) if kept.placeholder.row >= 0 else ():
                 each["nodes"].pop(live.nodes.names[kept.placeholder.row], None)
         # So have jobs that resume, until their pods come: only their target state, Running, is written.

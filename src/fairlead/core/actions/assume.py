@@ -12,7 +12,6 @@ from fairlead.core.actions.consolidate import Moved
 from fairlead.core.actions.reserve import name_of
 from fairlead.core.model.transactions import Binding, Place, Preempt, Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.pods.waits import Wait, waits_of
 from fairlead.core.preemption.search import Plan, by_upstream
 from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
@@ -23,7 +22,7 @@ def begin(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> It
     assume(state, unit, placed, now)
     if unit.gang is None and not placed[0].pod.placeholder:
         yield Place((_binding(state, placed[0]),))  # as most are
-    elif not _joins_held(unit, placed):
+    elif not _joins_held(state, unit, placed):
         yield from start(state, placed, now)
 
 
@@ -52,18 +51,11 @@ def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> N
         state.tables.unsettle(unit.gang)  # the others may have places now, too
 
 
-def _joins_held(unit: Unit, placed: list[Task]) -> bool:
+def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
     """Members of a gang that waits for victims wait with it: until those are gone they would come on top of them."""
     if unit.gang is None:
         return False
-    mates = [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD]
-    waits = tuple(wait for wait in waits_of(mates) if wait.victims)
-    for task in placed if waits else ():
-        task.become(TaskState.HELD)
-        task.waits = waits
-        for wait in waits:
-            wait.tasks[task.pod.uid] = None
-    return bool(waits)
+    return state.evictions.join(placed, [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD])
 
 
 def preempted(state: ClusterState, unit: Unit, plan: Plan | Moved, now: float) -> Preempt:
@@ -78,39 +70,16 @@ def _moved(state: ClusterState, unit: Unit, moved: Moved, now: float) -> Preempt
     for task in plan.victims:
         if (placeholder := placeholders.get(task.pod.uid)) is not None:
             state.moves.keep(task, placeholder, now, after[placeholder.row])
-    state.moves.spend(len(placeholders))
+    state.moves.budget.spend(len(placeholders))
     return _evicted(state, unit, plan, now, frozenset(placeholders))
 
 
 def _evicted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: frozenset[str] = frozenset()) -> Preempt:
     """moved: UIDs of victims that only move: the placeholders that keep their new places are charged in their stead."""
-    victims, placed = [*plan.victims, *plan.leaving], plan.placed
-    assume(state, unit, placed, now)
+    assume(state, unit, plan.placed, now)
+    state.evictions.begin([*plan.victims, *plan.leaving], plan.placed, plan.places, now, moved)
     names = state.nodes.names
-    uids = frozenset(task.pod.uid for task in victims)
-    wait = Wait(uids, (each.pod.uid for each in placed))
-    log = state.log
-    for task in victims:
-        task.become(TaskState.EVICTING, log)
-        log.insert(state.evictions.holds, task.pod.uid, (wait,))
-        log.insert(state.evictions.plans, task.pod.uid, uids)
-        row = plan.places[task.pod.uid][0]
-        state.placement.linger(task, row)
-        state.nodes.gained.add(row)
-    charged = [(task, plan.places[task.pod.uid][0]) for task in victims if task.charged and task.pod.uid not in moved]
-    for debt in state.queues.accounts.debts_of(charged, placed):
-        state.queues.accounts.charge_debt(debt)
-    for uid in sorted(moved):
-        state.placement.charge_instead(state.moves.kept[uid].placeholder)
-    state.queues.relieve({task.queue for task in victims if task.charged})
-    for task in placed:
-        task.become(TaskState.HELD)
-        task.waits = (wait,)
-    state.leftovers.hold(plan.places, ((kept.after, kept.placeholder) for kept in state.moves.kept.values()))
-    state.departures.begin(victims, placed, now)
-    for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
-        state.tables.unsettle(gang)
-    held = tuple(Binding(task.ref, names[task.row], task.devices) for task in placed)
+    held = tuple(Binding(task.ref, names[task.row], task.devices) for task in plan.placed)
     evicted = [task for task in plan.victims if task.pod.uid not in moved]
     groups = tuple(sorted({task.gang.key for task in evicted if task.gang is not None}))
     outright = by_upstream(unit)

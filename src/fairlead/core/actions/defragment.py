@@ -74,7 +74,7 @@ def defragment(state: ClusterState, policy: Defragment) -> Iterator[Emptied]:
 
 def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given: set[int]) -> Emptied | None:
     moves = state.moves
-    if any(task.shape.gpu_milli < WHOLE or task.pod.uid in moves.kept or not moves.is_movable(task) for task in tasks):
+    if any(task.shape.gpu_milli < WHOLE or task.pod.uid in state.in_flight.kept or not moves.is_movable(task) for task in tasks):
         return None
     mark, removal = state.log.mark(), Removal(state)
     removal.take(tasks)

@@ -14,16 +14,15 @@ from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.preemption.reclaimable import goes_beyond
 from fairlead.core.state.cluster import ClusterState
-from fairlead.core.state.leftovers import GivenUp
+from fairlead.core.state.in_flight import GivenUp
 
 
 def redeem_holds(state: ClusterState, now: float) -> Iterator[Transaction]:
     """Preemptors whose victims are gone start, if their places are still good."""
     ready: dict[str, list[Task]] = {}
-    for uid, task in sorted(state.evictions.freed.items()):
+    for task in state.in_flight.take_freed():
         if task.state is TaskState.HELD and task.row >= 0:
-            ready.setdefault(task.gang.key if task.gang else uid, []).append(task)
-    state.evictions.freed.clear()
+            ready.setdefault(task.gang.key if task.gang else task.pod.uid, []).append(task)
     for tasks in ready.values():
         with state.isolation.guard("holds", tasks):
             yield from _redeem(state, tasks, now)
@@ -60,7 +59,7 @@ def start_free_places(state: ClusterState, now: float, *, last: bool) -> Iterato
 
 def bring_back(state: ClusterState, now: float) -> Iterator[Transaction]:
     """A pod that replaces a moved one, or belongs to a job that resumes, gets the place that was reserved for it."""
-    returning = state.moves.returning
+    returning = state.in_flight.returning
     for uid in sorted(returning):
         task = state.tasks.get(uid)  # None: it went while others were brought back
         if task is None or uid not in returning:
@@ -86,21 +85,21 @@ def _needed_of(gang: Gang | None) -> Unit | None:
 
 def _share_out(state: ClusterState, unit: Unit) -> list[Task]:
     """Those of a unit for which places are kept: the places of members that come after it are for members that it needs."""
-    returning = state.moves.returning
+    returning = state.in_flight.returning
     if unit.gang is not None:
         later = [each for each in unit.gang.later(state.services.now) if each.pod.uid in returning]
         for task in unit.tasks if later else ():
             other = next((each for each in later if each.shape is task.shape and each.queue == task.queue), None)
             if task.pod.uid not in returning and other is not None:
                 later.remove(other)
-                returning[task.pod.uid] = returning.pop(other.pod.uid)
+                state.in_flight.pass_on(other.pod.uid, task.pod.uid)
     return [each for each in unit.tasks if each.pod.uid in returning]
 
 
 def _still_to_come(state: ClusterState, unit: Unit, together: list[Task]) -> bool:
     """Whether the unit may yet get all places: others of its gang have places that they have not come to, or victims leave."""
-    moves, gang = state.moves, unit.gang
-    if any(moves.awaited(moves.returning[each.pod.uid]) for each in together):
+    moves, gang, returning = state.moves, unit.gang, state.in_flight.returning
+    if any(moves.awaited(returning[each.pod.uid]) for each in together):
         return True
     return gang is not None and (moves.awaits(gang) or state.suspended.awaits(gang.key))
 
@@ -121,9 +120,7 @@ def _take_reserved(state: ClusterState, task: Task, places: dict[str, GivenUp]) 
 
     The place is noted in `places` in any case.
     """
-    kept = state.moves.returning.pop(task.pod.uid)
-    place, waits = kept.given_up(), state.moves.awaited(kept)
-    state.moves.vacate(kept)
+    kept, place, waits = state.moves.take(task.pod.uid)
     places[task.pod.uid] = place
     if place.row >= 0 and not state.placement.takes(task, place.row) and state.moves.may_succeed(task, kept.victim, place.row):
         task.instead_of = kept.victim
@@ -163,4 +160,4 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
         return
     for each in placed:
         each.become(TaskState.HELD)
-    state.evictions.wait(sorted(awaited), placed)
+    state.in_flight.wait(sorted(awaited), placed)

@@ -15,7 +15,7 @@ from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
 from fairlead.core.pods.tasks import Task, TaskState, Unit, note_reported
 from fairlead.core.pods.waits import awaited_by
 from fairlead.core.state.cluster import ClusterState
-from fairlead.core.state.leftovers import GivenUp
+from fairlead.core.state.in_flight import GivenUp
 
 
 def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
@@ -96,7 +96,7 @@ def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]
 
 def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
     """Whether held tasks are given free places instead; their victims are charged where they run then."""
-    lingering, awaited = state.placement.lingering, awaited_by(tasks)
+    lingering, awaited = state.in_flight.lingering, awaited_by(tasks)
     blocked = {lingering[uid] for uid in awaited if uid in lingering}
     moving = [task for task in tasks if task.row in blocked]
     rows = [row for row in sorted(state.departures.freed) if moving and moving[0].shape.fits_row(row)]
@@ -119,8 +119,7 @@ def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
 def _held(state: ClusterState) -> list[list[Task]]:
     """The tasks whose places are held, gang by gang, the first in rank first."""
     jobs: dict[str, list[Task]] = {}
-    waits = {id(wait): wait for each in state.evictions.holds.values() for wait in each}
-    for uid in sorted({uid for wait in waits.values() for uid in wait.tasks}):
+    for uid in sorted({uid for wait in state.in_flight.all_waits(state.in_flight.waits) for uid in wait.tasks}):
         task = state.tasks.get(uid)
         if task is not None and task.state is TaskState.HELD and task.row >= 0 and task.pod.ours:
             jobs.setdefault(task.job, []).append(task)
@@ -151,7 +150,7 @@ def _would_fit(state: ClusterState, moving: list[Task]) -> bool:
     for placeholder in state.leftovers.of(victims):
         state.placement.unassign(placeholder)
     for uid in victims:
-        row = state.placement.lingering.get(uid)
+        row = state.in_flight.lingering.get(uid)
         if row is not None:
             state.evictions.occupy(state.tasks[uid], row)
     fits = _allocate(state, moving)

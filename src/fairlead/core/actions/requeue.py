@@ -59,7 +59,7 @@ def _again_at(state: ClusterState, pending_class: PendingClass, unit: Unit, reas
     if reason.code not in _TIMED and not (related and reason.is_capacity):
         return None
     times = [
-        max(moves_from(state, unit), state.moves.refills_at, search.moves_again if search.moves_wanted else 0.0),
+        max(moves_from(state, unit), state.moves.budget.refills_at, search.moves_again if search.moves_wanted else 0.0),
         reclaims_from(state, unit),
         share_due(state, unit),
     ]

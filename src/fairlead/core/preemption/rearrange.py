@@ -122,7 +122,7 @@ class Rearrangement:
         self.moved: list[Task] = []
         self.placeholders: dict[str, Placeholder] = {}
         self._small = len(state.nodes) <= SMALL
-        self._left = state.moves.steps(min(steps, _STEPS_SMALL if self._small else _STEPS))
+        self._left = state.moves.budget.steps(min(steps, _STEPS_SMALL if self._small else _STEPS))
         self.taken = 0  # steps that the search took
         self._without = without
         self._guard = self._budgets()
@@ -141,7 +141,7 @@ class Rearrangement:
         pending = tuple(sorted(tasks, key=_largest_first))
         found = self._together(pending) if len(pending) <= _FEW else self._one_by_one(pending)
         self.taken = before - self._left
-        self.state.moves.spend_steps(self.taken)
+        self.state.moves.budget.spend_steps(self.taken)
         self._worth.note()
         if found:
             self.state.log.commit()

@@ -54,9 +54,9 @@ class Worth:
     def note(self) -> None:
         """The search is over: its latest answer decides from when on moves are searched for again."""
         if self._budget_asked:
-            self._state.moves.refill(self._now)
+            self._state.moves.budget.refill(self._now)
         if self._last is not None:
-            self._state.moves.searched(self._now, again=self._last is not _Answer.YES)
+            self._state.moves.budget.searched(self._now, again=self._last is not _Answer.YES)
         self._last, self._budget_asked = None, False
 
     def _answer(self, moved: Sequence[Task]) -> _Answer:
@@ -67,4 +67,4 @@ class Worth:
         costs = [services.time_slice_cost(task) for task in moved]
         if sum(each for each, cost in zip(lost, costs, strict=True) if cost < math.inf) > self._devices * min(costs):
             return _Answer.COSTS
-        return _Answer.YES if self._state.moves.allowed(self._now, len(moved)) else _Answer.FULL
+        return _Answer.YES if self._state.moves.budget.allowed(self._now, len(moved)) else _Answer.FULL

@@ -7,7 +7,7 @@ for the order of queues is not theirs: they return what changed, and `queues.Que
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fairlead.core.model.charges import Charge, split
@@ -64,7 +64,8 @@ class Accounts:
         self.log = log
         self.tree = tree
         self.guarantees = guarantees
-        self.debts: dict[str, Debt] = {}  # by the victim's uid
+        self._debts: dict[str, Debt] = {}
+        self.debts: Mapping[str, Debt] = self._debts  # by the victim's UID
         self.freed: set[str] = set()  # queues that hold less, or may hold more, since it was cleared
         self.changes = Changes()
         self._fair_users = fair_users
@@ -186,7 +187,7 @@ class Accounts:
 
     def charge_debt(self, debt: Debt) -> None:
         """A victim's place is given away, but it still runs and is charged for until it is gone; to its user in full."""
-        self.log.insert(self.debts, debt.victim.pod.uid, debt)
+        self.log.insert(self._debts, debt.victim.pod.uid, debt)
         self._add_debt(debt, 1)
         self._measure_debt(debt, 1)
 
@@ -194,10 +195,18 @@ class Accounts:
         """The victim is gone, or stays and is charged as what runs; returns its debt, if it has one."""
         debt = self.debts.get(uid)
         if debt is not None:
-            self.log.remove(self.debts, uid)
+            self.log.remove(self._debts, uid)
             self._add_debt(debt, -1)
             self._measure_debt(debt, -1)
         return debt
+
+    def note_debt(self, debt: Debt) -> None:
+        """Something has a debt that is not charged yet: everything is charged anew after this."""
+        self._debts[debt.victim.pod.uid] = debt
+
+    def forget_debt(self, uid: str) -> None:
+        """Something has no debt, without giving anything back: everything is charged anew after this."""
+        self._debts.pop(uid, None)
 
     def _add_debt(self, debt: Debt, sign: int) -> None:
         log = self.log
@@ -308,7 +317,7 @@ class Accounts:
             placed = [charged[uid] for uid in uids if uid in charged]
             for debt in self.debts_of([(each.victim, each.row) for each in debts], placed):
                 uid = debt.victim.pod.uid
-                self.debts[uid] = debt._replace(moves=self.debts[uid].moves)
+                self._debts[uid] = debt._replace(moves=self._debts[uid].moves)
 
     @staticmethod
     def _note_foreign(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:

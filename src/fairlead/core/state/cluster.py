@@ -52,6 +52,7 @@ class ClusterState:
         self.admission = tables.admission
         self.tasks = tables.tasks
         self.gangs = tables.gangs
+        self.in_flight = tables.in_flight
         self.notices = tables.notices
         self.foretold = Foretold()
         self.caches = Caches(self)
@@ -69,7 +70,7 @@ class ClusterState:
         self.leftovers = parts.leftovers
         self.moves = parts.moves
         self.evictions = parts.evictions
-        self.budgets = Budgets(tables, self.departures, self.overrides, self.evictions.holds)
+        self.budgets = Budgets(tables, self.departures, self.overrides, self.in_flight.waits)
         self.pods = Pods(tables, parts)
         self.suspended = Suspended(tables, parts, self.pods)
         self.isolation.recovery = StateRecovery(tables, parts, self.pods, self.pass_caches)
@@ -111,7 +112,7 @@ class ClusterState:
                 placement.stray(task, name)
             else:
                 self.pending.wait(task)
-        for uid in [uid for uid, where in placement.lingering.items() if where == row]:
+        for uid in [uid for uid, where in self.in_flight.lingering.items() if where == row]:
             # Its beneficiary has no place any more, but the victim still runs: it is charged again.
             placement.part(self.tasks[uid])
             self.queues.repay(uid)

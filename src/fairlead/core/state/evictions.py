@@ -1,8 +1,6 @@
-"""Evictions in flight: which tasks wait for which victims, until these are gone or counted where they run again.
+"""Evictions: from the plan until its victims are gone, or are counted where they run again.
 
-What must change together is one object: the victims that a task waits for, the tasks that a victim's place is for, the plan that
-victims are part of, what queues are charged for victims, the places reserved for pods that move, and what stays closed beside
-them.
+What is remembered meanwhile is `InFlight`. Here it is done what that means for places, charges, states of tasks and deadlines.
 """
 
 from __future__ import annotations
@@ -10,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fairlead.core.pods.tasks import Task, TaskState
-from fairlead.core.pods.waits import Wait, awaited_by
+from fairlead.core.pods.waits import awaited_by, waits_of
 from fairlead.core.state.bound import BoundPods
-from fairlead.core.state.leftovers import GivenUp, Leftovers
+from fairlead.core.state.departures import Departures
+from fairlead.core.state.in_flight import GivenUp
+from fairlead.core.state.leftovers import Leftovers
 from fairlead.core.state.moves import Moves
 from fairlead.core.state.overrides import Overrides
 from fairlead.core.state.pending import Pending
@@ -21,16 +21,13 @@ from fairlead.core.state.tables import Tables
 
 
 class Evictions:
-    """Victims and their beneficiaries.
-
-    holds: victim's UID -> the waits of which it is one. freed: tasks for which the last victim is gone, by UID. plans:
-    victim's UID -> all victims of its plan; they go together or not at all.
-    """
+    """Victims and their beneficiaries."""
 
     def __init__(
         self,
         tables: Tables,
         placement: Placement,
+        departures: Departures,
         leftovers: Leftovers,
         moves: Moves,
         overrides: Overrides,
@@ -38,58 +35,71 @@ class Evictions:
         bound: BoundPods,
     ) -> None:
         self._tables = tables
+        self._in_flight = tables.in_flight
         self._placement = placement
+        self._departures = departures
         self._leftovers = leftovers
         self._moves = moves
         self._overrides = overrides
         self._pending = pending
         self._bound = bound
-        self.holds: dict[str, tuple[Wait, ...]] = {}
-        self.freed: dict[str, Task] = {}
-        self.plans: dict[str, frozenset[str]] = {}
+
+    # -- plans that are made -------------------------------------------------------------------
+
+    def begin(
+        self,
+        victims: Sequence[Task],
+        placed: list[Task],
+        places: dict[str, tuple[int, tuple[int, ...]]],
+        now: float,
+        moved: frozenset[str],
+    ) -> None:
+        """The victims of a plan are asked to go; the places that they make are held for the tasks that are placed there.
+
+        places: victim's UID -> the row and devices where it still is. moved: UIDs of victims that only move: the placeholders
+        that keep their new places are charged in their stead.
+        """
+        tables, in_flight = self._tables, self._in_flight
+        accounts = tables.queues.accounts
+        uids = frozenset(task.pod.uid for task in victims)
+        for task in victims:
+            task.become(TaskState.EVICTING, tables.log)
+            in_flight.plan(task.pod.uid, uids)
+            row = places[task.pod.uid][0]
+            self._placement.linger(task, row)
+            tables.nodes.gained.add(row)
+        charged = [(task, places[task.pod.uid][0]) for task in victims if task.charged and task.pod.uid not in moved]
+        for debt in accounts.debts_of(charged, placed):
+            accounts.charge_debt(debt)
+        for uid in sorted(moved):
+            self._placement.charge_instead(in_flight.kept[uid].placeholder)
+        tables.queues.relieve({task.queue for task in victims if task.charged})
+        for task in placed:
+            task.become(TaskState.HELD)
+        in_flight.wait([task.pod.uid for task in victims], placed)
+        self._leftovers.hold(places, ((kept.after, kept.placeholder) for kept in in_flight.kept.values()))
+        self._departures.begin(victims, placed, now)
+        for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
+            tables.unsettle(gang)
+
+    def join(self, placed: list[Task], mates: Iterable[Task]) -> bool:
+        """Members of a gang that get places wait for the same victims as those that hold some; whether there are such victims."""
+        waits = tuple(wait for wait in waits_of(mates) if wait.victims)
+        for task in placed if waits else ():
+            task.become(TaskState.HELD)
+            self._in_flight.join(task, waits)
+        return bool(waits)
 
     # -- pods that are gone --------------------------------------------------------------------
 
     def gone(self, task: Task) -> None:
         """A pod is gone: its place is free for those that waited for that, and it waits for nothing any more."""
         uid = task.pod.uid
-        self.freed.pop(uid, None)
         self._tables.queues.repay(uid)
-        self._forget_plan(uid)
         self._leftovers.release(uid)
-        self.free(uid)
+        self._in_flight.gone(uid)
         if task.waits_for:
             self.abandon(task)
-
-    def free(self, uid: str) -> None:
-        """Nothing waits for a victim any more: it is gone. Tasks that waited for no other may be bound."""
-        tasks = self._tables.tasks
-        for wait in self.holds.pop(uid, ()):
-            wait.victims.discard(uid)
-            for beneficiary in wait.tasks if not wait.victims else ():
-                held = tasks.get(beneficiary)
-                if held is not None and not held.waits_for and held.state is TaskState.HELD:
-                    self.freed[beneficiary] = held
-
-    def wait(self, victims: Iterable[str], tasks: Iterable[Task]) -> None:
-        """Tasks wait for victims of which some others wait, too."""
-        waiting = list(tasks)
-        made = Wait(victims, (task.pod.uid for task in waiting))
-        for uid in made.victims:
-            self._tables.log.insert(self.holds, uid, (*self.holds.get(uid, ()), made))
-        for task in waiting:
-            task.waits = (made,)
-
-    def waiting_for(self, uid: str) -> list[str]:
-        """UIDs of the tasks that wait for a victim to go."""
-        return list(dict.fromkeys(task for wait in self.holds.get(uid, ()) for task in wait.tasks))
-
-    def _forget_plan(self, uid: str) -> None:
-        """A victim is gone. Its plan is remembered until all are: word that it failed may still be on its way."""
-        tasks, plan = self._tables.tasks, self.plans.get(uid, frozenset())
-        if not any(other in tasks and tasks[other].state is TaskState.EVICTING for other in plan):
-            for other in plan:
-                self.plans.pop(other, None)
 
     # -- plans that are given up ---------------------------------------------------------------
 
@@ -101,18 +111,15 @@ class Evictions:
 
     def give_up(self, uid: str, now: float, *, rests: bool = False) -> None:
         """The plan that a victim is part of is given up. rests: its beneficiaries wait before they are tried again."""
-        victims = {uid, *self.plans.get(uid, ())}
+        plans = self._in_flight.plans
+        victims = {uid, *plans.get(uid, ())}
         reached: set[str] = set()
-        while waiting := self._waiting_for_any(victims) - reached:
+        while waiting := {task for wait in self._in_flight.all_waits(victims) for task in wait.tasks} - reached:
             reached |= waiting  # of those that wait, others of their gangs may wait for victims of other plans, and so on
             for beneficiary in sorted(waiting):
                 victims |= self._waits_again(beneficiary, now, rests=rests)
-            victims |= {other for victim in victims for other in self.plans.get(victim, ())}
+            victims |= {other for victim in victims for other in plans.get(victim, ())}
         self._count_again(sorted(victims), now)
-
-    def _waiting_for_any(self, victims: Iterable[str]) -> set[str]:
-        waits = {id(wait): wait for victim in victims for wait in self.holds.get(victim, ())}
-        return {uid for wait in waits.values() for uid in wait.tasks}
 
     def _waits_again(self, beneficiary: str, now: float, *, rests: bool) -> set[str]:
         """A task and its gang give up the places that are held for them; returns the victims that they waited for."""
@@ -143,7 +150,7 @@ class Evictions:
         tasks, row, devices = self._tables.tasks, task.row, task.devices
         self._placement.unassign(task)
         victims = [uid for uid in sorted(task.waits_for) if uid in tasks]
-        if any(uid in self._moves.kept or len(self.waiting_for(uid)) > 1 for uid in victims):
+        if any(uid in self._in_flight.kept or len(self._in_flight.waiting_for(uid)) > 1 for uid in victims):
             self._leftovers.close(task.pod.spec, row, devices, victims)
         else:
             self.release_victims([task], victims)
@@ -155,7 +162,7 @@ class Evictions:
         """
         for task in tasks:
             self.abandon(task)
-        released = [uid for uid in victims if not any(wait.tasks for wait in self.holds.get(uid, ()))]
+        released = [uid for uid in victims if not any(wait.tasks for wait in self._in_flight.waits.get(uid, ()))]
         self._count_again(released, self._tables.services.now, given_up)
 
     def release_holds(self, tasks: list[Task]) -> None:
@@ -169,9 +176,7 @@ class Evictions:
         debts = self._tables.queues.accounts.debts
         for victim in sorted(uid for uid in task.waits_for if uid in debts and debts[uid].credits):
             self._tables.queues.uncredit(victim, task.pod.uid)
-        for wait in task.waits:
-            wait.tasks.pop(task.pod.uid, None)
-        task.waits = ()
+        self._in_flight.leave(task)
         if task.instead_of:
             self._placement.charge_back(task)
 
@@ -189,10 +194,7 @@ class Evictions:
     def _stays(self, uid: str, now: float) -> None:
         """A victim whose place is not needed any more is counted where it runs, until it is gone or for good."""
         tables = self._tables
-        self.holds.pop(uid, None)
-        for other in self.plans.pop(uid, ()):
-            if other not in tables.tasks:
-                self.plans.pop(other, None)  # gone before, and remembered for the others' sake
+        self._in_flight.stays(uid)
         victim = tables.tasks.get(uid)
         if victim is None or victim.state is not TaskState.EVICTING:
             return

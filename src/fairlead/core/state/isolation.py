@@ -287,7 +287,8 @@ class Isolation:
             for task in tasks:
                 if task.unit is not None:
                     task.unit.alive = False
-                task.unit, task.waits = None, ()
+                task.unit = None
+                tables.in_flight.leave(task)
                 task.become(TaskState.UNUSABLE)
                 if task.row >= 0:
                     tables.nodes.pods[task.row].pop(task.pod.uid, None)

@@ -6,26 +6,17 @@ A placeholder holds it on its row. No queue is charged for it: the debts of the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState
+from fairlead.core.state.in_flight import GivenUp
 from fairlead.core.state.placement import Placement
 from fairlead.core.state.tables import Tables
 
 
-class GivenUp(NamedTuple):
-    """A place that is not reserved any more, and the UIDs of the victims that may still fill it."""
-
-    spec: PodSpec
-    row: int
-    devices: tuple[int, ...]
-    victims: tuple[str, ...]
-
-
 class Leftovers:
-    """Placeholders by the UIDs of the victims that they stand for."""
+    """Puts placeholders of victims on rows, and takes them off (`InFlight.closed`)."""
 
     def __init__(self, tables: Tables, placement: Placement) -> None:
         self._log = tables.log
@@ -33,19 +24,17 @@ class Leftovers:
         self._shapes = tables.shapes
         self._tasks = tables.tasks
         self._placement = placement
-        self._by_victim: dict[str, list[Placeholder]] = {}
-        tables.queues.tree.closing = self._by_victim
+        self._in_flight = tables.in_flight
 
     def close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
         """A placeholder on a row until the victims are gone."""
-        number = len(self._by_victim.get(victims[0], ()))
+        number = len(self._in_flight.closed.get(victims[0], ()))
         queue, name = self._tasks[victims[0]].queue, f"leaving-{victims[0]}"
         pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue, ours=False, placeholder=True)
         placeholder = Placeholder(pod, self._shapes.intern(spec))
         self._log.call(self._shapes.release, placeholder.shape)
         self._placement.assign(placeholder, row, devices)
-        for uid in victims:
-            self._log.insert(self._by_victim, uid, [*self._by_victim.get(uid, ()), placeholder])
+        self._in_flight.close(victims, placeholder)
 
     def hold(self, places: dict[str, tuple[int, tuple[int, ...]]], coming: Iterable[tuple[Sequence[str], Task]]) -> None:
         """Keep closed what victims still occupy beyond what their beneficiaries take, until they are gone.
@@ -95,7 +84,7 @@ class Leftovers:
     def keep_closed(self, place: GivenUp) -> None:
         """A place is given up: as much of it as is free stays closed until the victims that still fill its row are gone."""
         row, devices, spec = place.row, place.devices, place.spec
-        lingering = self._placement.lingering
+        lingering = self._in_flight.lingering
         still = [uid for uid in place.victims if lingering.get(uid) == row]
         if row < 0 or not still:
             return
@@ -109,16 +98,11 @@ class Leftovers:
 
     def of(self, victims: Iterable[str]) -> list[Placeholder]:
         """The placeholders that keep closed what victims still fill beyond what was given away."""
-        return list({id(each): each for uid in victims for each in self._by_victim.get(uid, ())}.values())
+        return list({id(each): each for uid in victims for each in self._in_flight.closed.get(uid, ())}.values())
 
     def release(self, *uids: str) -> None:
         """All at once before any of these victims is counted where it runs: devices are chosen for it then."""
         for uid in uids:
-            for placeholder in self.forget(uid):
+            for placeholder in self._in_flight.reopen(uid):
                 self._placement.unassign(placeholder)
                 self._shapes.release(placeholder.shape)
-
-    def forget(self, uid: str) -> list[Placeholder]:
-        """The placeholders that stood for a victim and for no other; they are forgotten, and still on their rows."""
-        gone = self._by_victim.pop(uid, [])
-        return [each for each in gone if not any(each in others for others in self._by_victim.values())]

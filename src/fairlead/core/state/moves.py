@@ -2,7 +2,7 @@
 
 A pod cannot be moved; it is evicted and its controller makes another. Its new place was chosen before, so it is kept by a
 placeholder until a pod of the same owner, queue, group and shape comes to wait, which then gets it at once. If none comes
-in time, the place is free again. How many pods are moved is bounded by a budget that fills up with time.
+in time, the place is free again. How many pods are moved is bounded (`MoveBudget`).
 
 A new place may be where another victim of the plan still runs, or the same pod: on the other device of its node. Then the
 replacement is bound once these are gone.
@@ -17,7 +17,6 @@ not fit, a move that is dropped, a unit that takes a free place instead) leaves 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -26,35 +25,14 @@ from fairlead.core.nodes.idle import FreeDevices
 from fairlead.core.pods.members import first_to_go
 from fairlead.core.pods.tasks import Gang, Placeholder, Task, TaskState, Unit
 from fairlead.core.state.departures import Departures
-from fairlead.core.state.leftovers import GivenUp, Leftovers
+from fairlead.core.state.in_flight import GivenUp, Kept, Key
+from fairlead.core.state.leftovers import Leftovers
+from fairlead.core.state.move_budget import MoveBudget
 from fairlead.core.state.placement import Placement
 from fairlead.core.state.tables import Tables
 
 _KEPT_FOR = 120.0  # seconds
 _COMES_WITHIN = 60.0  # seconds beyond a victim's time to end in which its controller makes another
-_REFILL = 60.0
-_STEPS = 6000  # of all searches for moves in one pass; one costs some 0.1 ms
-
-Key = tuple[str, str, str, str, int]
-
-
-@dataclass(slots=True)
-class Kept:
-    """A place for the replacement of a victim. until: when it is given up, seconds since the epoch.
-
-    after: UIDs of the victims that must be gone before the place is free.
-    """
-
-    victim: str
-    key: Key
-    placeholder: Placeholder
-    until: float
-    after: tuple[str, ...] = field(default=())
-
-    def given_up(self) -> GivenUp:
-        """Its place, while the placeholder is still on its row."""
-        placeholder = self.placeholder
-        return GivenUp(placeholder.shape.spec, placeholder.row, placeholder.devices, self.after)
 
 
 def beyond_minimum(gang: Gang) -> list[Task]:
@@ -63,21 +41,17 @@ def beyond_minimum(gang: Gang) -> list[Task]:
 
 
 class Moves:
-    """Places that are kept, and the budget of further moves."""
+    """Which pods may be moved, and the places that are reserved for their replacements."""
 
     def __init__(self, tables: Tables, placement: Placement, leftovers: Leftovers, departures: Departures) -> None:
         self._tables = tables
         self._placement = placement
         self._leftovers = leftovers
         self._departures = departures
-        self.kept: dict[str, Kept] = {}  # victim uid -> its new place
-        self.returning: dict[str, Kept] = {}  # uid of a replacement -> the place it gets
-        self.refills_at = 0.0  # when moves that were refused may be tried again
+        self._in_flight = tables.in_flight
+        self.budget = MoveBudget(tables.policy)
         self.defragments_at: float | None = None  # when nodes are emptied next
         self.free = FreeDevices(tables.nodes)
-        self._steps = 0  # of searches for moves that are left in this pass
-        self._left = 0.0
-        self._at: float | None = None
 
     # -- which pods may be moved ---------------------------------------------------------------
 
@@ -111,38 +85,12 @@ class Moves:
             and not task.pod.terminating
             and not task.pod.stays
             and not task.shape.relations
-            and task.pod.uid not in self.kept
+            and task.pod.uid not in self._in_flight.kept
             and services.of(task).movable
             and services.is_preemptible(task)
         )
 
-    # -- the budget ----------------------------------------------------------------------------
-
-    def allowed(self, now: float, count: int) -> bool:
-        """Whether so many pods may be moved now; a plan that is larger than the whole budget needs all of it."""
-        most = float(self._tables.policy.moves_per_minute)
-        return most > 0 and self._budget(now) >= min(float(count), most)
-
-    def _budget(self, now: float) -> float:
-        """How many pods may be moved now."""
-        most = float(self._tables.policy.moves_per_minute)
-        return most if self._at is None else min(most, self._left + max(0.0, now - self._at) * most / 60.0)
-
-    def refill(self, now: float) -> None:
-        """The budget is as full as it is by now."""
-        self._left, self._at = self._budget(now), now
-
-    def searched(self, now: float, *, again: bool) -> None:
-        """A search for moves is over. again: more may be possible, or worth it, after a while."""
-        self.refills_at = now + _REFILL if again else 0.0
-
-    def steps(self, most: int) -> int:
-        """How many steps a search for moves may take, of so many that it would: all searches of a pass have a bound together."""
-        return min(most, self._steps)
-
-    def spend_steps(self, count: int) -> None:
-        """A search took so many steps."""
-        self._steps -= count
+    # -- free devices -------------------------------------------------------------------------
 
     def enough_free(self, unit: Unit) -> bool:
         """Whether as much of all devices is free as a unit needs, however fragmented; a cheap test."""
@@ -151,10 +99,6 @@ class Moves:
     def any_free(self) -> bool:
         """Whether a device, or a part of one, is free anywhere."""
         return self.free.total() > 0
-
-    def spend(self, count: int) -> None:
-        """So many are moved."""
-        self._left -= count
 
     # -- places that are kept ------------------------------------------------------------------
 
@@ -184,7 +128,7 @@ class Moves:
         """The placeholder is on its row: remember for whom."""
         placeholder.instead_of = victim.pod.uid if placeholder.charged else ""
         until = now + max(_KEPT_FOR, self._departures.grace(victim) + _COMES_WITHIN)
-        self._tables.log.insert(self.kept, victim.pod.uid, Kept(victim.pod.uid, _key(victim), placeholder, until, after))
+        self._in_flight.keep(Kept(victim.pod.uid, _key(victim), placeholder, until, after))
 
     def after(self, places: dict[str, tuple[int, tuple[int, ...]]], held: Sequence[Task], row: int) -> tuple[str, ...]:
         """The victims that must leave a row before the placeholders there can be replaced: none if both fit.
@@ -216,15 +160,13 @@ class Moves:
 
     def arrived(self, task: Task) -> None:
         """A pod came to wait: perhaps it replaces one that was moved."""
-        if not self.kept or task.pod.uid in self.returning:
+        if not self._in_flight.kept or task.pod.uid in self._in_flight.returning:
             return
         key = _key(task)
-        for uid, kept in sorted(self.kept.items()):
+        for uid, kept in sorted(self._in_flight.kept.items()):
             victim = self._tables.tasks.get(uid)
             if kept.key == key and (victim is None or victim.pod.terminating or victim.state is TaskState.EVICTING):
-                del self.kept[uid]
-                self._discharge(kept.placeholder)
-                self.returning[task.pod.uid] = kept
+                self._discharge(self._in_flight.replace(task.pod.uid, uid).placeholder)
                 return
 
     def _discharge(self, placeholder: Placeholder) -> None:
@@ -241,23 +183,23 @@ class Moves:
 
         Returns these places: other victims may still fill them.
         """
-        dropped = [uid for uid in uids if uid in self.kept]
-        dropped += [uid for uid, kept in self.kept.items() if uid not in uids and not set(uids).isdisjoint(kept.after)]
+        dropped = [uid for uid in uids if uid in self._in_flight.kept]
+        dropped += [uid for uid, kept in self._in_flight.kept.items() if uid not in uids and not set(uids).isdisjoint(kept.after)]
         places = []
         for uid in dropped:
-            kept = self.kept.pop(uid)
+            kept = self._in_flight.drop(uid)
             places.append(kept.given_up())
             self.vacate(kept)
-        for uid in [uid for uid, kept in self.returning.items() if not set(uids).isdisjoint(kept.after)]:
-            kept = self.returning.pop(uid)
+        for uid in [uid for uid, kept in self._in_flight.returning.items() if not set(uids).isdisjoint(kept.after)]:
+            kept = self._in_flight.take(uid)
             places.append(kept.given_up())
             self.vacate(kept)
         return places
 
     def give_up(self, owners: Collection[str]) -> None:
         """Jobs with these owners are suspended: they come back to other places than those that are reserved for their pods."""
-        for uid in [uid for uid, kept in self.kept.items() if kept.key[1] in owners]:
-            self._give_up(self.kept.pop(uid))
+        for uid in [uid for uid, kept in self._in_flight.kept.items() if kept.key[1] in owners]:
+            self._give_up(self._in_flight.drop(uid))
 
     def vacate(self, kept: Kept) -> None:
         """Take a placeholder off its row."""
@@ -265,9 +207,22 @@ class Moves:
             self._placement.unassign(kept.placeholder)
         self._tables.shapes.release(kept.placeholder.shape)
 
+    def take(self, uid: str) -> tuple[Kept, GivenUp, set[str]]:
+        """A replacement comes to its place: that, and the victims that must go before it is free. Nothing holds it any more."""
+        kept = self._in_flight.take(uid)
+        place, awaited = kept.given_up(), self.awaited(kept)
+        self.vacate(kept)
+        return kept, place, awaited
+
+    def reserve(self, task: Task, row: int, devices: tuple[int, ...], until: float) -> None:
+        """A place is reserved for a pod that has come, for some time."""
+        placeholder = self.placeholder(task)
+        self._placement.assign(placeholder, row, devices)
+        self._in_flight.reserve(task.pod.uid, Kept(task.pod.uid, ("", "", "", "", 0), placeholder, until))
+
     def awaited(self, kept: Kept) -> set[str]:
         """The victims that must still go before a place is free."""
-        return {uid for uid in kept.after if uid in self._placement.lingering}
+        return {uid for uid in kept.after if uid in self._in_flight.lingering}
 
     def may_succeed(self, task: Task, victim: str, row: int) -> bool:
         """Whether a replacement may have its place once the pod that moves is gone: its queue's limit does not allow both."""
@@ -282,11 +237,11 @@ class Moves:
 
     def release(self, uid: str) -> None:
         """The place that a replacement would get is given up: it runs elsewhere, or its gang is placed anew."""
-        self._give_up(self.returning.pop(uid))
+        self._give_up(self._in_flight.take(uid))
 
     def awaits(self, gang: Gang) -> bool:
         """Whether places are reserved for members of a gang that have not come yet."""
-        return any(f"{kept.key[0]}/{kept.key[3]}" == gang.key for kept in self.kept.values())
+        return any(f"{kept.key[0]}/{kept.key[3]}" == gang.key for kept in self._in_flight.kept.values())
 
     def _give_up(self, kept: Kept) -> None:
         """No replacement came: while a victim still fills the place it stays closed."""
@@ -298,16 +253,16 @@ class Moves:
 
     def expire(self, now: float) -> None:
         """A pass begins: give up what was kept in vain."""
-        self._steps = _STEPS
-        for uid in [uid for uid, kept in self.kept.items() if kept.until <= now]:
-            self._give_up(self.kept.pop(uid))
-        for uid in [uid for uid, kept in self.returning.items() if kept.until <= now or uid not in self._tables.tasks]:
-            self._give_up(self.returning.pop(uid))
+        self.budget.begin()
+        for uid in [uid for uid, kept in self._in_flight.kept.items() if kept.until <= now]:
+            self._give_up(self._in_flight.drop(uid))
+        for uid in [uid for uid, kept in self._in_flight.returning.items() if kept.until <= now or uid not in self._tables.tasks]:
+            self._give_up(self._in_flight.take(uid))
 
     @property
     def next_due(self) -> float | None:
         """When a place is given up."""
-        times = [kept.until for kept in (*self.kept.values(), *self.returning.values())]
+        times = [kept.until for kept in (*self._in_flight.kept.values(), *self._in_flight.returning.values())]
         times += [self.defragments_at] if self.defragments_at is not None else []
         return min(times, default=None)
 

@@ -30,4 +30,13 @@ class Parts:
         self.bound = BoundPods(tables, self.placement, self.belonging, self.pending, self.starts)
         self.leftovers = Leftovers(tables, self.placement)
         self.moves = Moves(tables, self.placement, self.leftovers, self.departures)
-        self.evictions = Evictions(tables, self.placement, self.leftovers, self.moves, self.overrides, self.pending, self.bound)
+        self.evictions = Evictions(
+            tables,
+            self.placement,
+            self.departures,
+            self.leftovers,
+            self.moves,
+            self.overrides,
+            self.pending,
+            self.bound,
+        )

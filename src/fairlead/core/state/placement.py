@@ -23,8 +23,7 @@ _LEAST_FREE = -(1 << 61)
 class Placement:
     """Puts tasks on rows and takes them off.
 
-    lingering: victim's UID -> the row where it still is, though its place is given away. strays: name of a node that is not
-    known -> tasks bound to it, by UID.
+    strays: name of a node that is not known -> tasks bound to it, by UID.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -35,7 +34,7 @@ class Placement:
         self._storage = tables.storage
         self._queues = tables.queues
         self._tasks = tables.tasks
-        self.lingering: dict[str, int] = {}
+        self._in_flight = tables.in_flight
         self.strays: dict[str, dict[str, Task]] = {}
 
     # -- on rows -------------------------------------------------------------------------------
@@ -138,7 +137,7 @@ class Placement:
         self._charge_moved(uid, None)
 
     def _charge_moved(self, uid: str, instead: Task | None) -> None:
-        row = self.lingering.get(uid)
+        row = self._in_flight.lingering.get(uid)
         if row is not None and self._tasks[uid].charged:
             self._queues.charge_moved(self._tasks[uid], row, instead)
 
@@ -146,13 +145,13 @@ class Placement:
 
     def linger(self, task: Task, row: int) -> None:
         """A victim's place is given away; until it is gone, others still see it, its labels, its ports and its claims."""
-        self._log.insert(self.lingering, task.pod.uid, row)
+        self._in_flight.linger(task.pod.uid, row)
         self._pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
         self._holdings.add(task.shape.spec, row, 1)
 
     def part(self, task: Task) -> None:
         """A task lingers no longer."""
-        row = self.lingering.pop(task.pod.uid, None)
+        row = self._in_flight.part(task.pod.uid)
         if row is not None:
             self._pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
             self._holdings.add(task.shape.spec, row, -1)
@@ -161,7 +160,7 @@ class Placement:
 
     def counted_on(self, task: Task) -> int:
         """The row where others see a task: its own, or where it lingers; -1 for none."""
-        return task.row if task.row >= 0 else self.lingering.get(task.pod.uid, -1)
+        return task.row if task.row >= 0 else self._in_flight.lingering.get(task.pod.uid, -1)
 
     def stray(self, task: Task, node: str) -> None:
         """A pod is bound to a node that is not known: it counts for its queue all the same."""
@@ -221,7 +220,7 @@ class Placement:
 
         def seen() -> Iterator[tuple[RankedShape, int, bool]]:
             there = ((task, row) for row in self._nodes.rows.values() for task in self._nodes.pods[row].values())
-            lingering = ((self._tasks[uid], row) for uid, row in self.lingering.items())
+            lingering = ((self._tasks[uid], row) for uid, row in self._in_flight.lingering.items())
             yield from ((task.shape, row, task.pod.terminating) for task, row in chain(there, lingering))
 
         self._pairs.recount(seen)

@@ -24,8 +24,6 @@ class StateRecovery:
     def __init__(self, tables: Tables, parts: Parts, pods: Pods, pass_caches: Caches[Any]) -> None:
         self._tables = tables
         self._placement = parts.placement
-        self._leftovers = parts.leftovers
-        self._moves = parts.moves
         self._starts = parts.starts
         self._belonging = parts.belonging
         self._pending = parts.pending
@@ -44,7 +42,7 @@ class StateRecovery:
 
     def is_returning(self, uid: str) -> bool:
         """Whether a place is reserved for a pod that replaces one that was moved."""
-        return uid in self._moves.returning
+        return uid in self._tables.in_flight.returning
 
     # -- out of the tables ---------------------------------------------------------------------
 
@@ -53,24 +51,19 @@ class StateRecovery:
 
         What they are counted for stays until `recount`, if they have a row.
         """
-        tables, evictions = self._tables, self._evictions
-        debts = tables.queues.accounts.debts
+        tables = self._tables
+        accounts = tables.queues.accounts
         for task in tasks:
             uid, unit = task.pod.uid, task.unit
             if unit is not None:
                 unit.retire()
                 if unit.gang is not None:
                     tables.unsettle(unit.gang)
-            kept = self._moves.returning.pop(uid, None)
+            for debt in [accounts.debts[victim] for victim in task.waits_for if victim in accounts.debts]:
+                accounts.note_debt(debt.without(uid))
+            kept = tables.in_flight.cut_out(task)
             for each in (task,) if kept is None else (task, kept.placeholder):
                 self._lift(each)
-            for victim in task.waits_for:
-                if victim in debts:
-                    debts[victim] = debts[victim].without(uid)
-            for wait in task.waits:
-                wait.tasks.pop(uid, None)
-            task.waits = ()
-            evictions.freed.pop(uid, None)
             self._pending.applicants.pop(uid, None)
             tables.reserved.started(f"pod/{uid}" if task.gang is None else f"gang/{task.gang.key}")
             task.not_before = 0.0
@@ -96,26 +89,17 @@ class StateRecovery:
         for gang in [gang for gang in tables.gangs.values() if gang.tasks.pop(uid, None) is not None]:
             tables.unsettle(gang)
         self._forget(uid)
-        kept = self._moves.kept.pop(uid, None)
-        for placeholder in (*self._leftovers.forget(uid), *((kept.placeholder,) if kept is not None else ())):
+        for placeholder in tables.in_flight.expel(uid):
             self._lift(placeholder)
 
     def _forget(self, uid: str) -> None:
         """Out of what is remembered by UID."""
-        evictions = self._evictions
         self._pending.applicants.pop(uid, None)
-        evictions.freed.pop(uid, None)
-        self._placement.lingering.pop(uid, None)
-        evictions.plans.pop(uid, None)
-        self._tables.queues.accounts.debts.pop(uid, None)
+        self._tables.queues.accounts.forget_debt(uid)
         self._pods.elastic.discard(uid)
         self._bound.unread.forget(uid)
         self._belonging.forget(uid)
         self._tables.services.forget(uid)
-        evictions.free(uid)
-        for waits in evictions.holds.values():
-            for wait in waits:
-                wait.tasks.pop(uid, None)
 
     def _lift(self, task: Task) -> None:
         """Off its row, without giving anything back."""
@@ -177,7 +161,7 @@ class StateRecovery:
             for task in self._tables.nodes.pods[row].values():
                 if task.shape.holds:
                     holdings.add(task.shape.spec, row, 1)
-        for uid, row in self._placement.lingering.items():
+        for uid, row in self._tables.in_flight.lingering.items():
             holdings.add(self._tables.tasks[uid].shape.spec, row, 1)
 
     def _queues(self) -> None:
@@ -186,9 +170,10 @@ class StateRecovery:
         nodes = self._tables.nodes
         charged = [(task, row) for row in nodes.rows.values() for task in nodes.pods[row].values() if task.charged]
         charged += [(task, -1) for tasks in self._placement.strays.values() for task in tasks.values() if task.charged]
-        debts, instead = self._tables.queues.accounts.debts, {task.instead_of: task for task, _ in charged if task.instead_of}
-        for uid, row in self._placement.lingering.items():
+        accounts, instead = self._tables.queues.accounts, {task.instead_of: task for task, _ in charged if task.instead_of}
+        for uid, row in self._tables.in_flight.lingering.items():
             task = self._tables.tasks[uid]
-            if task.charged and (uid in instead or uid not in debts or debts[uid].moves):
-                debts[uid] = self._tables.queues.accounts.debt_of_moved(task, row, instead.get(uid))
+            debt = accounts.debts.get(uid)
+            if task.charged and (uid in instead or debt is None or debt.moves):
+                accounts.note_debt(accounts.debt_of_moved(task, row, instead.get(uid)))
         self._tables.queues.charge_anew(charged)

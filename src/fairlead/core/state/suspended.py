@@ -27,7 +27,6 @@ from fairlead.core.model.pods import Pod
 from fairlead.core.model.transactions import Binding, Evict, Resume, Suspension, Transaction
 from fairlead.core.pods.owned import GroupOwners
 from fairlead.core.pods.tasks import Task, TaskState
-from fairlead.core.state.moves import Kept
 from fairlead.core.state.parts import Parts
 from fairlead.core.state.pods import Pods
 from fairlead.core.state.tables import Tables
@@ -126,7 +125,7 @@ class Suspended:
 
     def arrived(self, task: Task) -> None:
         """A pod of a job that is, or was, suspended came to wait: it takes the place that is reserved for it."""
-        if task.pod.uid in self._moves.returning:
+        if task.pod.uid in self._tables.in_flight.returning:
             return  # it has changed since it came
         key = self._owners.group_of(task.pod.owner)
         placed = [each for each in self._of(key) if each.row >= 0]
@@ -134,9 +133,7 @@ class Suspended:
         if alike is not None:
             row, devices, until = alike.row, alike.devices, self._coming.get(key, self._tables.services.now)
             self._remove(key, alike)
-            placeholder = self._moves.placeholder(task)
-            self._placement.assign(placeholder, row, devices)
-            self._moves.returning[task.pod.uid] = Kept(task.pod.uid, ("", "", "", "", 0), placeholder, until)
+            self._moves.reserve(task, row, devices, until)
         elif not placed and self._placeholders.get(key):
             self._withdraw(key)  # it was resumed by others
 
@@ -307,7 +304,7 @@ class Suspended:
         for task in victims:
             if (
                 self.suspendable(task)
-                and task.pod.uid not in self._moves.kept
+                and task.pod.uid not in self._tables.in_flight.kept
                 and not task.pod.terminating
                 and (task.gang is None or len(task.gang.placed()) < task.gang.needed)
             ):

@@ -23,6 +23,7 @@ from fairlead.core.queues.queues import Queues
 from fairlead.core.queues.reservations import Reservations
 from fairlead.core.queues.runtimes import RunTimes
 from fairlead.core.queues.services import Services
+from fairlead.core.state.in_flight import InFlight
 from fairlead.core.state.notices import Notices
 
 
@@ -51,6 +52,8 @@ class Tables:
         self.gangs: dict[str, Gang] = {}
         self.unsettled: dict[str, Gang] = {}
         self.notices = Notices()
+        self.in_flight = InFlight(self.log, self.tasks)
+        self.queues.tree.closing = self.in_flight.closed
 
     def gang(self, namespace: str, group: str) -> Gang:
         """The gang of a PodGroup, whether its object is known or not."""
