@@ -14,7 +14,7 @@ def full():
 
 def test_a_row_has_enough_if_some_leave_and_not_if_they_come_back():
     state = full()
-    row, big = state.nodes.rows["a"], state.shapes.intern(pod("big", gpus=3).spec)
+    row, big = state.nodes.rows["a"], state.shapes.intern(pod("big", gpus=3).spec).shape
     gone = by_column(task for task in list(state.nodes.pods[row].values())[:2])
     assert not fits(state.nodes, row, big.demand)
     assert fits(state.nodes, row, big.demand, gone)
@@ -23,7 +23,7 @@ def test_a_row_has_enough_if_some_leave_and_not_if_they_come_back():
 
 def test_how_many_places_there_would_be():
     state = full()
-    row, pair = state.nodes.rows["a"], state.shapes.intern(pod("pair", gpus=2).spec)
+    row, pair = state.nodes.rows["a"], state.shapes.intern(pod("pair", gpus=2).spec).shape
     gone = by_column(state.nodes.pods[row].values())
     assert (places(state.nodes, row, pair.demand, {}, 9), places(state.nodes, row, pair.demand, gone, 9)) == (0, 2)
     assert places(state.nodes, row, (), gone, 9) == 9

@@ -126,8 +126,8 @@ def test_the_same_pods_are_chosen_however_often_it_is_tried():
         state.upsert_pod(of_upstream(name, queue="q", gpus=gpus))  # none has started: all are as important
     settle(state)
     newcomer = of_upstream("k", queue="q", gpus=2, priority=5)
-    shape = state.shapes.intern(newcomer.spec, profile=KUBERNETES_PROFILE)
-    choices = [on_row(state, 5, 0, shape.fits_row, lambda task: True) for _ in range(4)]
+    ranking = state.shapes.intern(newcomer.spec, profile=KUBERNETES_PROFILE)
+    choices = [on_row(state, 5, 0, ranking.fits_row, lambda task: True) for _ in range(4)]
     assert len({tuple(task.pod.name for task in choice.victims) for choice in choices}) == 1
     state.upsert_pod(newcomer)
     assert len(preempted(run(state))) == 1

@@ -20,16 +20,16 @@ class PlainCapacity(Capacity):
 
     counted = 0
 
-    def count(self, shapes):
-        self._shapes = list(shapes)
-        self.demands = [self.demand_of(shape) for shape in shapes]
+    def count(self, rankings):
+        self._rankings = list(rankings)
+        self.demands = [self.demand_of(ranking.shape) for ranking in rankings]
 
     def keep(self, shapes):
         raise AssertionError("nothing is left out")
 
     def _on(self, number, row, gone=()):
-        shape = self._shapes[number]
-        if not shape.admitted(slice(row, row + 1))[0] or not self._nodes.open[row]:
+        ranking = self._rankings[number]
+        if not ranking.admitted(slice(row, row + 1))[0] or not self._nodes.open[row]:
             return 0
         free = [line.item(row) for line in self._free]
         for demand in gone:
@@ -46,7 +46,7 @@ class PlainCapacity(Capacity):
         pass
 
     def total_with(self, gone):
-        numbers, rows = range(len(self._shapes)), range(self._rows)
+        numbers, rows = range(len(self._rankings)), range(self._rows)
         return np.array([sum(self._on(number, row, gone.get(row, ())) for row in rows) for number in numbers], np.int64)
 
     def change(self, row, demand, sign):

@@ -28,8 +28,8 @@ def by_hand(state):
 
 def count_pods(state):
     """How many pods of each shape every row holds is the same whether few rows are counted or all."""
-    for shape in {task.shape.number: task.shape for task in state.tasks.values()}.values():
-        assert shape.counts().tolist() == shape._count().tolist()
+    for ranking in {task.shape.number: task.ranking for task in state.tasks.values()}.values():
+        assert ranking.counts().tolist() == ranking._count().tolist()
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -288,11 +288,11 @@ def test_a_count_begun_while_something_is_tried_is_counted_anew_afterwards():
     outer = state.log.mark()
     state.placement.unassign(state.tasks["uid-low"])
     inner = state.log.mark()
-    assert task.shape.relations
+    assert task.ranking.relations
     state.log.rollback(inner)
     state.log.rollback(outer)
     invariants.check(state)
-    assert not task.shape.relations[0].refuses(state.nodes.rows["n"])
+    assert not task.ranking.relations[0].refuses(state.nodes.rows["n"])
 
 
 def test_a_limit_may_be_relieved_by_a_victim_where_the_preemptor_does_not_fit():

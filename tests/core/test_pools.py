@@ -241,7 +241,9 @@ def test_no_limit_of_a_pool_is_ever_exceeded(pods, one, two):
     for task in state.tasks.values():
         if task.state is TaskState.WAITING and task.gang is None and state.queues.limits.over_limit(task) is None:
             closed = allocation.closed_to(state, task)
-            rows = [row for row in state.nodes.rows.values() if task.shape.fits_row(row) and (closed is None or not closed[row])]
+            rows = [
+                row for row in state.nodes.rows.values() if task.ranking.fits_row(row) and (closed is None or not closed[row])
+            ]
             assert not rows, "work is conserved"
 
 

@@ -147,15 +147,15 @@ def test_who_prefers_nothing_is_placed_as_ever():
 def test_ranked_keys_keep_order_names_and_verdicts(taken, favourite):
     state = cluster(nodes(8), pods=[pod(f"t{i}", gpus=gpus, at=f"n{row}") for i, (row, gpus) in enumerate(taken)])
     state.upsert_pod(pod("p", spec_=wishing(2, preferred_nodes=(named(f"n{favourite}"),))))
-    shape = state.tasks["uid-p"].shape
-    plain, ranked = shape.keys(), shape.ranked()
+    ranking = state.tasks["uid-p"].ranking
+    plain, ranked = ranking.keys(), ranking.ranked()
     assert ((plain < 0) == (ranked < 0)).all()
     fits = plain >= 0
     mask = (1 << NAME_RANK_BITS) - 1
     assert ((plain & mask) == (ranked & mask))[fits].all()
     row = state.nodes.rows[f"n{favourite}"]
     if fits[row]:
-        assert shape.best() == int(ranked.argmax()) == row
+        assert ranking.best() == int(ranked.argmax()) == row
     run(state)
     invariants.check(state)
 

@@ -120,7 +120,7 @@ def test_rows_and_row_agree_under_pressure():
     send(state, spec(), 40, at=100)
     strategy, nodes = state.shapes.strategy, state.nodes
     assert strategy.pressure.any
-    shape = state.shapes.intern(spec())
+    shape = state.shapes.intern(spec()).shape
     rows = np.arange(nodes.count, dtype=np.int32)
     scores = strategy.rows(shape, rows, nodes.device[rows], shape.fit.costs(nodes.device[rows]))
     assert scores.tolist() == [strategy.row(shape, row) for row in rows.tolist()]

@@ -106,14 +106,14 @@ def test_rollback_equals_a_deep_copy(nodes, pods, more, strategy, rng):
     settle(state)
     for index, each in enumerate(more):
         state.upsert_pod(pod(f"m{index:02d}", **each))
-    before, standings = snapshot(state), {t.shape.number: t.shape.keys().copy() for t in state.tasks.values()}
+    before, standings = snapshot(state), {t.shape.number: t.ranking.keys().copy() for t in state.tasks.values()}
     outer = state.log.mark()
     for depth in range(2):
         inner = state.log.mark()
         for task in rng.sample(sorted(state.tasks.values(), key=lambda each: each.pod.uid), len(state.tasks) // 2):
             if task.row >= 0:
                 state.placement.unassign(task)
-            elif task.state is TaskState.WAITING and (row := task.shape.best()) >= 0:
+            elif task.state is TaskState.WAITING and (row := task.ranking.best()) >= 0:
                 state.placement.assign(task, row, state.shapes.strategy.pick(task.shape, row))
         if depth:
             state.log.rollback(inner)
@@ -123,7 +123,7 @@ def test_rollback_equals_a_deep_copy(nodes, pods, more, strategy, rng):
     assert snapshot(state) == before
     invariants.check(state)
     for task in state.tasks.values():
-        assert np.array_equal(task.shape.keys(), standings[task.shape.number])
+        assert np.array_equal(task.ranking.keys(), standings[task.shape.number])
 
 
 @given(nodes_, pods_, strategies_)
@@ -131,13 +131,13 @@ def test_one_row_and_many_rows_are_scored_alike(nodes, pods, strategy):
     state = build(nodes, pods, strategy)
     settle(state)
     count = state.nodes.count
-    for shape in {task.shape for task in state.tasks.values()}:
-        states = state.nodes.device[:count]
+    for ranking in {task.ranking for task in state.tasks.values()}:
+        shape, states = ranking.shape, state.nodes.device[:count]
         costs = shape.fit.costs(states) if shape.gpus else None
         many = state.shapes.strategy.rows(shape, slice(0, count), states, costs).tolist()
-        keys = shape.keys()
+        keys = ranking.keys()
         for row in range(count):
-            assert shape.fits_row(row) == (keys.item(row) >= 0)
+            assert ranking.fits_row(row) == (keys.item(row) >= 0)
             if keys.item(row) >= 0:
                 assert 0 <= many[row] < 1 << 32
                 assert state.shapes.strategy.row(shape, row) == many[row]
@@ -146,28 +146,30 @@ def test_one_row_and_many_rows_are_scored_alike(nodes, pods, strategy):
 @given(nodes_, pods_, strategies_)
 def test_repaired_rankings_equal_rebuilt_ones(nodes, pods, strategy):
     state = build(nodes, pods, strategy)
-    for shape in {task.shape for task in state.tasks.values()}:
-        shape.keys()
+    for ranking in {task.ranking for task in state.tasks.values()}:
+        ranking.keys()
     settle(state)
-    for shape in {task.shape for task in state.tasks.values()}:
-        repaired, best = shape.keys().copy(), shape.best()
-        shape.forget()
-        assert np.array_equal(repaired, shape.keys())
-        assert shape.best() == best
+    for ranking in {task.ranking for task in state.tasks.values()}:
+        repaired, best = ranking.keys().copy(), ranking.best()
+        ranking.forget()
+        assert np.array_equal(repaired, ranking.keys())
+        assert ranking.best() == best
 
 
 @given(nodes_, pods_, st.sampled_from(["pack", "spread"]), st.integers(1, 40))
 def test_a_layout_is_what_placing_one_by_one_allows(nodes, pods, fill, wanted):
     state = build(nodes, pods, "ai")
-    for shape in {task.shape for task in state.tasks.values()}:
-        laid, counts = lay_out(shape, wanted, fill), shape.counts()
+    for ranking in {task.ranking for task in state.tasks.values()}:
+        laid, counts = lay_out(ranking, wanted, fill), ranking.counts()
         assert len(laid) == min(wanted, int(counts.sum()))
         assert all(laid.count(row) <= counts.item(row) for row in set(laid))
         mark = state.log.mark()
         for number, row in enumerate(laid):
-            assert shape.fits_row(row)
+            assert ranking.fits_row(row)
             state.placement.assign(
-                Task(pod(f"member{number}", spec_=shape.spec, ours=False), shape), row, state.shapes.strategy.pick(shape, row)
+                Task(pod(f"member{number}", spec_=ranking.shape.spec, ours=False), ranking),
+                row,
+                state.shapes.strategy.pick(ranking.shape, row),
             )
         state.log.rollback(mark)
 

@@ -269,7 +269,7 @@ def test_it_always_comes_to_rest_within_limits_and_shares(actions, weight):
                 if unit is None:
                     continue
                 task = unit.tasks[0]
-                fits = task.shape.best() >= 0 and state.queues.limits.over_limit(task) is None
+                fits = task.ranking.best() >= 0 and state.queues.limits.over_limit(task) is None
                 assert not fits, f"{task} fits and waits"
     assert not has_work(state)
 

@@ -66,7 +66,7 @@ def test_trying_leaves_no_trace(seed):
         inner = state.log.mark()
         state.placement.assign(task, random.choice(list(state.nodes.rows.values())), ())
         for waiting in case.waiting:
-            waiting.shape.keys()
+            waiting.ranking.keys()
         if random.random() < 0.5:
             state.log.rollback(inner)
         else:
@@ -81,5 +81,5 @@ def test_one_row_is_judged_as_all_rows_are(seed):
     case.state.nodes.settle_name_ranks()
     rows = np.array(sorted(case.state.nodes.rows.values()))
     for task in case.waiting:
-        keys = task.shape.keys()
-        assert {row: bool(keys[row] >= 0) for row in rows} == {row: task.shape.fits_row(row) for row in rows}
+        keys = task.ranking.keys()
+        assert {row: bool(keys[row] >= 0) for row in rows} == {row: task.ranking.fits_row(row) for row in rows}

@@ -245,7 +245,7 @@ def test_no_limit_is_ever_exceeded_and_no_job_waits_in_vain(steps):
             for pending_class in node_.pending_classes.values():
                 for unit in pending_class.units:
                     task = unit.tasks[0]
-                    fits = task.shape.best() >= 0 and _within_limits(limits, state, task)
+                    fits = task.ranking.best() >= 0 and _within_limits(limits, state, task)
                     assert not fits, f"{task} fits and waits"
 
 

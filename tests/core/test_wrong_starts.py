@@ -388,7 +388,7 @@ class History:
         queues = {task.queue for task in waiting}
         found = []
         for task in waiting:
-            if len(task.unit.tasks) > 1 or task.shape.best() < 0:
+            if len(task.unit.tasks) > 1 or task.ranking.best() < 0:
                 continue
             path = state.queues.queues[task.queue].path
             within = all(each.used.get(GPU, 0) + task.shape.device_milli <= each.quota.get(GPU, 0) for each in path)

@@ -92,7 +92,7 @@ def test_starved_pods_are_found(monkeypatch):
 
     def passes_over(state, unit, now):
         if judge.is_canary(unit.tasks[0].pod.uid):
-            state.queues.waiting.mark_unschedulable(unit.pending_class, explain.no_node(state, unit.tasks[0].shape))
+            state.queues.waiting.mark_unschedulable(unit.pending_class, explain.no_node(state, unit.tasks[0].ranking))
             return
         yield from whole(state, unit, now)
 

@@ -12,7 +12,7 @@ import numpy as np
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.pods.colocation import Homes, homes, kin
-from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.queues.reservations import Hold
 from fairlead.core.queues.tree import QueueNode
@@ -85,8 +85,8 @@ def best_row(state: ClusterState, task: Task, outside: Mask | None = None) -> in
     if state.pods.nominated:
         return _beside_nominated(state, task, closed)
     if closed is None:
-        return task.shape.best()
-    return _best_of(_without(task.shape.ranked(), closed))
+        return task.ranking.best()
+    return _best_of(_without(task.ranking.ranked(), closed))
 
 
 def closed_to(state: ClusterState, task: Task, outside: Mask | None = None) -> Mask | None:
@@ -112,7 +112,7 @@ def _beside_nominated(state: ClusterState, task: Task, closed: Mask | None) -> i
     Only pods of at least its priority count, and only while they wait: after a restart, or when another scheduler
     nominated them. What this scheduler holds itself is taken already.
     """
-    keys = _without(task.shape.ranked(), closed)
+    keys = _without(task.ranking.ranked(), closed)
     for node, others in sorted(state.pods.nominated.items()):
         row = state.nodes.rows.get(node)
         ahead = [
@@ -125,7 +125,7 @@ def _beside_nominated(state: ClusterState, task: Task, closed: Mask | None) -> i
         mark = state.log.mark()
         for each in ahead:
             state.placement.assign(each, row, ())
-        fits = task.shape.fits_row(row)
+        fits = task.ranking.fits_row(row)
         state.log.rollback(mark)
         if not fits:
             keys = keys.copy()
@@ -165,7 +165,7 @@ def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Ref
         by_shape: dict[int, list[Task]] = {}
         for task in group:
             by_shape.setdefault(task.shape.number, []).append(task)
-        capacities = {number: _capacity_of(tasks[0].shape) for number, tasks in by_shape.items()}
+        capacities = {number: _capacity_of(tasks[0].ranking) for number, tasks in by_shape.items()}
         order = sorted(
             by_shape, key=lambda number: (number not in home.founders, capacities[number], by_shape[number][0].pod.key)
         )
@@ -185,8 +185,8 @@ def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Ref
     return placed
 
 
-def _capacity_of(shape: RankedShape) -> int:
-    return int(shape.counts().sum())
+def _capacity_of(ranking: Ranking) -> int:
+    return int(ranking.counts().sum())
 
 
 def _too_little(state: ClusterState, tasks: list[Task], capacity: int) -> Refused:
@@ -206,7 +206,7 @@ def full_pool(state: ClusterState, task: Task) -> OverLimit | None:
     if not full:
         return None
     rows, pools = slice(0, state.nodes.count), state.queues.tree.pools
-    fits, admitted = task.shape.alone(), task.shape.admitted(rows) & state.nodes.open[rows]
+    fits, admitted = task.ranking.alone(), task.ranking.admitted(rows) & state.nodes.open[rows]
     closed = np.logical_or.reduce([pools.mask(pool) for pool, _ in full])
     if admitted.any() and not (admitted & ~closed).any():
         return OverLimit(full[0][1])
@@ -220,9 +220,9 @@ def reserved_for_others(state: ClusterState, task: Task) -> ReservedForOthers | 
     against = state.reserved.against(task)
     for hold in against:
         queue = state.reserved.exhausts(hold, task)
-        if queue is not None and task.shape.best() >= 0:
+        if queue is not None and task.ranking.best() >= 0:
             return ReservedForOthers(task, hold, 0, queue)
-    holds = [hold for hold in against if any(task.shape.fits_row(row) for row in hold.rows)]
+    holds = [hold for hold in against if any(task.ranking.fits_row(row) for row in hold.rows)]
     if not holds:
         return None
     first = min(holds, key=lambda hold: (hold.start, hold.key))
@@ -231,12 +231,12 @@ def reserved_for_others(state: ClusterState, task: Task) -> ReservedForOthers | 
 
 def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Refused | None:
     """Place as many of these identical tasks as fit; returns why some did not."""
-    if tasks[0].shape.relations or tasks[0].shape.wants_company:
+    if tasks[0].ranking.relations or tasks[0].shape.wants_company:
         return _one_by_one(state, tasks, placed, outside)
-    shape = tasks[0].shape
+    ranking = tasks[0].ranking
     while tasks:
         closed = closed_to(state, tasks[0], outside)
-        rows = lay_out(shape, len(tasks), shape.strategy.fill, closed)
+        rows = lay_out(ranking, len(tasks), ranking.strategy.fill, closed)
         if not rows:
             return _shut_out(state, tasks[-1])
         laid = 0
@@ -271,14 +271,14 @@ def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outs
     return None
 
 
-def lay_out(shape: RankedShape, wanted: int, fill: str, closed: Mask | None = None) -> list[int]:
+def lay_out(ranking: Ranking, wanted: int, fill: str, closed: Mask | None = None) -> list[int]:
     """Rows for up to `wanted` pods of one shape, found in one pass over all nodes.
 
     `pack`: nodes that hold most of what is wanted first, so that a gang spans few nodes; among
     these the best score. `spread`: one pod on each node in order of scores, round by round.
     """
-    keys = shape.ranked()
-    held = np.minimum(shape.counts(), wanted)
+    keys = ranking.ranked()
+    held = np.minimum(ranking.counts(), wanted)
     held[keys < 0] = 0
     if closed is not None:
         held[closed] = 0

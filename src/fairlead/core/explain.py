@@ -20,7 +20,8 @@ from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import NodeClass
 from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.filters import StaticFilter, devices, first_refusal, gpu_headroom, node_affinity, resources
-from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.ranking import Ranking
+from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.reclaimable import Reclaimed, Refused
 from fairlead.core.state.cluster import ClusterState
@@ -28,14 +29,14 @@ from fairlead.core.state.cluster import ClusterState
 _SHARE_NOTHING = "don't share their GPUs"
 
 
-def no_node(state: ClusterState, shape: RankedShape) -> Reason:
+def no_node(state: ClusterState, ranking: Ranking) -> Reason:
     """`0/N nodes are available: ...` for a shape that fits no node now.
 
     Each node is counted under the first filter that rejects it, resources under each that is
     short, as kube-scheduler does. The code is that of the most frequent refusal; `Resources` if
     any node lacks just free resources, since that is what may change by itself.
     """
-    nodes = state.nodes
+    nodes, shape = state.nodes, ranking.shape
     rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
     complaints: Counter[str] = Counter()
     codes: Counter[ReasonCode] = Counter()
@@ -47,7 +48,7 @@ def no_node(state: ClusterState, shape: RankedShape) -> Reason:
         complaints[state.bound.unread.complaint(nodes, (nodes.names[row] for row in closed.tolist()))] += len(closed)
         codes[ReasonCode.NODE_CLOSED] += len(closed)
     rows = rows[nodes.open[rows]]
-    admitted = shape.admitted(rows)
+    admitted = ranking.admitted(rows)
     classes, counts = np.unique(nodes.static[rows[~admitted]], return_counts=True)
     for number, count in zip(classes.tolist(), counts.tolist(), strict=True):
         refusal = first_refusal(shape.spec, nodes.classes[number])
@@ -61,14 +62,14 @@ def no_node(state: ClusterState, shape: RankedShape) -> Reason:
         complaints["Too many pods" if names[column] == "pods" else f"Insufficient {names[column]}"] += count
         codes[ReasonCode.RESOURCES] += count
     if shape.asks_devices:
-        _count_devices(state, shape, rows, complaints, codes)
+        _count_devices(state, ranking, rows, complaints, codes)
     if shape.leaves_gpu_headroom:
-        enough = rows[resources.fits(nodes, shape.need, rows)]
+        enough = rows[resources.fits(nodes, ranking.need, rows)]
         kept_for_gpus = int((~gpu_headroom.fits(nodes, shape, enough)).sum())
         if kept_for_gpus:
             complaints[gpu_headroom.COMPLAINT] += kept_for_gpus
             codes[ReasonCode.RESOURCES] += kept_for_gpus
-    _count_relations(shape, complaints, codes)
+    _count_relations(ranking, complaints, codes)
     if ReasonCode.RESOURCES in codes:
         code = ReasonCode.RESOURCES
     else:
@@ -106,7 +107,7 @@ def refused(state: ClusterState, unit: Unit, why: Refused) -> Reason:
 def no_row(state: ClusterState, task: Task) -> Reason:
     """Why a pod gets no node now: there is none, or its queue may hold no more of their pool, or they are reserved for others."""
     full = full_pool(state, task)
-    return full.reason if full is not None else reserved(state, task) or no_node(state, task.shape)
+    return full.reason if full is not None else reserved(state, task) or no_node(state, task.ranking)
 
 
 def reserved(state: ClusterState, task: Task) -> Reason | None:
@@ -157,7 +158,7 @@ def own(state: ClusterState, unit: Unit, reason: Reason) -> Reason:
         return mine
     if unit.gang is not None and len(unit.tasks) > 1:
         return no_gang(state, unit)  # the reserved nodes are its own, or it ends in time: it lacks capacity all the same
-    return no_node(state, unit.tasks[0].shape)
+    return no_node(state, unit.tasks[0].ranking)
 
 
 def owner(state: ClusterState, reason: Reason) -> Callable[[Unit], Reason]:
@@ -181,11 +182,11 @@ def owner(state: ClusterState, reason: Reason) -> Callable[[Unit], Reason]:
 
 
 def _count_devices(
-    state: ClusterState, shape: RankedShape, rows: RowNumbers, complaints: Counter[str], codes: Counter[ReasonCode]
+    state: ClusterState, ranking: Ranking, rows: RowNumbers, complaints: Counter[str], codes: Counter[ReasonCode]
 ) -> None:
     """Add the nodes of `rows` whose free amounts suffice, and whose devices do not."""
-    nodes = state.nodes
-    enough = rows[resources.fits(nodes, shape.need, rows)]
+    nodes, shape = state.nodes, ranking.shape
+    enough = rows[resources.fits(nodes, ranking.need, rows)]
     if shape.gpu_milli < WHOLE:
         for complaint, unshared in _unshared(state, enough[~nodes.shares[enough]]):
             complaints[complaint] += len(unshared)
@@ -197,12 +198,12 @@ def _count_devices(
         codes[ReasonCode.RESOURCES] += splintered
 
 
-def _count_relations(shape: RankedShape, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:
+def _count_relations(ranking: Ranking, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:
     """Nodes that would do by themselves, under the first relation that rejects them."""
-    if not shape.relations:
+    if not ranking.relations:
         return
-    left = np.flatnonzero(shape.alone())
-    for relation in shape.relations:
+    left = np.flatnonzero(ranking.alone())
+    for relation in ranking.relations:
         stop = relation.stop()
         if stop is not None:
             complaints[stop.message] += len(left)
@@ -218,17 +219,17 @@ def _count_relations(shape: RankedShape, complaints: Counter[str], codes: Counte
 def no_gang(state: ClusterState, unit: Unit) -> Reason:
     """Why the needed members of a gang do not fit together."""
     wanted: Counter[int] = Counter(task.shape.number for task in unit.tasks[: unit.need])
-    shapes = {task.shape.number: task.shape for task in unit.tasks[: unit.need]}
+    rankings = {task.shape.number: task.ranking for task in unit.tasks[: unit.need]}
     parts = []
-    tightest: tuple[int, RankedShape] | None = None
+    tightest: tuple[int, Ranking] | None = None
     for number, count in sorted(wanted.items()):
-        shape = shapes[number]
-        held, ceiling = int(shape.counts().sum()), shape.ceiling()
+        ranking = rankings[number]
+        held, ceiling = int(ranking.counts().sum()), ranking.ceiling()
         if ceiling < count:
-            return _beyond(state, unit, shape, count, ceiling)
+            return _beyond(state, unit, ranking, count, ceiling)
         parts.append(f"{min(held, count)} of {count}")
         if tightest is None or held - count < tightest[0]:
-            tightest = (held - count, shape)
+            tightest = (held - count, ranking)
     text = f"needs {unit.need} pods at once; capacity for {', '.join(parts)}"
     numbers = {"needed": unit.need}
     if tightest is not None and tightest[0] < 0:
@@ -241,16 +242,16 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
     elif apart := [each for group in kin(unit.tasks[: unit.need]) if (each := group.most())[2] < each[1]]:
         topology, count, held = apart[0]
         text += f" by resources, but {count} of them must share one {topology}, and at most {held} fit in one now"
-    elif any(shape.relations for shape in shapes.values()):
+    elif any(ranking.relations for ranking in rankings.values()):
         text += " by resources, but not with their other constraints (affinity, spread, ports, volumes)"
     return Reason(ReasonCode.RESOURCES, text, numbers, unit.key)
 
 
-def _quarantined(state: ClusterState, shape: RankedShape, missing: int) -> int:
+def _quarantined(state: ClusterState, ranking: Ranking, missing: int) -> int:
     """How many nodes a gang cannot use only because of a quarantine, and would hold what is missing; 0: not enough would."""
-    nodes = state.nodes
+    nodes, shape = state.nodes, ranking.shape
     rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
-    found = [row for kept_off in _kept_off(state, shape, rows) if kept_off.quarantined for row in kept_off.rows]
+    found = [row for kept_off in _kept_off(state, ranking, rows) if kept_off.quarantined for row in kept_off.rows]
     if not found:
         return 0
     chosen = np.array(found, np.int32)
@@ -260,23 +261,23 @@ def _quarantined(state: ClusterState, shape: RankedShape, missing: int) -> int:
     return int((held > 0).sum()) if int(held.sum()) >= missing else 0
 
 
-def _beyond(state: ClusterState, unit: Unit, shape: RankedShape, count: int, ceiling: int) -> Reason:
+def _beyond(state: ClusterState, unit: Unit, ranking: Ranking, count: int, ceiling: int) -> Reason:
     """Why the nodes that a gang may use do not hold its members of one shape, were they empty.
 
     Too large is only what no labels and taints of the nodes would help; else the code is that of what excludes most capacity.
     """
     nodes = state.nodes
     rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
-    ceilings = shape.ceilings()
+    ceilings = ranking.ceilings()
     most, numbers = int(ceilings[rows].sum()), {"needed": count, "ceiling": ceiling}
     asks = f"needs {count} identical pods at once"
     if most < count:
-        text = f"{asks}; the whole cluster holds at most {most}: {_first_line(state, shape)}"
+        text = f"{asks}; the whole cluster holds at most {most}: {_first_line(state, ranking.shape)}"
         return Reason(ReasonCode.TOO_LARGE, text, {**numbers, "ceiling": most}, unit.key)
     lost: Counter[ReasonCode] = Counter()  # pods that would fit, by what excludes them
     complaints: Counter[str] = Counter()  # nodes
     quarantined = 0
-    for each in _kept_off(state, shape, rows):
+    for each in _kept_off(state, ranking, rows):
         lost[each.code] += int(ceilings[each.rows].sum())
         complaints[each.complaint] += len(each.rows)
         quarantined += len(each.rows) if each.quarantined else 0
@@ -297,20 +298,20 @@ class _KeptOff(NamedTuple):
     quarantined: bool = False
 
 
-def _is_quarantine(refusal: StaticFilter, shape: RankedShape, node: NodeClass) -> bool:
+def _is_quarantine(refusal: StaticFilter, shape: Shape, node: NodeClass) -> bool:
     """Whether nothing but a quarantine is behind a filter's refusal."""
     return refusal is node_affinity.FILTER and node_affinity.FILTER.only_quarantined(shape.spec, node)
 
 
-def _kept_off(state: ClusterState, shape: RankedShape, rows: RowNumbers) -> Iterator[_KeptOff]:
+def _kept_off(state: ClusterState, ranking: Ranking, rows: RowNumbers) -> Iterator[_KeptOff]:
     """The nodes that are out for a shape however empty they are, and not for want of amounts."""
-    nodes = state.nodes
+    nodes, shape = state.nodes, ranking.shape
     closed = rows[~nodes.open[rows]]
     if len(closed):
         named = (nodes.names[row] for row in closed.tolist())
         yield _KeptOff(ReasonCode.NODE_CLOSED, state.bound.unread.complaint(nodes, named), closed)
     rows = rows[nodes.open[rows]]
-    admitted = shape.admitted(rows)
+    admitted = ranking.admitted(rows)
     out = rows[~admitted]
     for number in sorted(set(nodes.static[out].tolist())):  # np.unique would import numpy.ma in the middle of a pass
         refusal = first_refusal(shape.spec, nodes.classes[number])
@@ -322,5 +323,5 @@ def _kept_off(state: ClusterState, shape: RankedShape, rows: RowNumbers) -> Iter
             yield _KeptOff(ReasonCode.DEVICES, complaint, unshared)
 
 
-def _first_line(state: ClusterState, shape: RankedShape) -> str:
+def _first_line(state: ClusterState, shape: Shape) -> str:
     return f"{len(state.nodes)} nodes, {', '.join(f'{amount} {resource}' for resource, amount in shape.spec.requests)} per pod"

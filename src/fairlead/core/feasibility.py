@@ -68,6 +68,7 @@ class _Judge:
     def __init__(self, state: ClusterState, task: Task, nominated: Mapping[str, Iterable[Task]]) -> None:
         self.state = state
         self.task = task
+        self.ranking = task.ranking
         self.shape = task.shape
         self.spec = task.shape.spec
         self.nodes = state.nodes
@@ -80,7 +81,7 @@ class _Judge:
         self.stop = self._stop()
         self.relations: tuple[Relation, ...] = ()
         if self.stop is None:
-            self.relations = tuple(each for each in self.shape.relations if each.applies())
+            self.relations = tuple(each for each in self.ranking.relations if each.applies())
 
     def judge(self) -> Judgement:
         names = sorted(self.nodes.rows)
@@ -108,7 +109,7 @@ class _Judge:
             return Stop(_AMOUNTS, error.message, error=True)  # what it asks for is not known
         if self.named is not None and not self.named:
             stops["NodeAffinity"] = Stop("NodeAffinity", "no node has all the names that one term requires")
-        for each in self.shape.relations:
+        for each in self.ranking.relations:
             stop = each.stop()
             if stop is not None:
                 stops[each.plugin] = stop
@@ -193,7 +194,7 @@ class _Judge:
         if any(mistake.scoring for mistake in self.spec.mistakes):
             return {}
         rows = np.array([self.nodes.rows[name] for name in feasible], np.int32)
-        preferences = Preferences(self.shape, self.shape.around)
+        preferences = Preferences(self.shape, self.ranking.around)
         plugins = preferences.weighted(rows)
         preferences.close()
         plugins["NodeResourcesFit"] = least_allocated(self.nodes, self.shape, rows)

@@ -27,7 +27,7 @@ from fairlead.core.model.arrays import Ints
 from fairlead.core.model.charges import Charge
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.capacity import Capacity, Demand
-from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import ELASTIC_LEVEL, Task
 from fairlead.core.queues.forecast_lines import Line, Lines, QueueOrder
 from fairlead.core.queues.time_slices import TimeSlice, first_times, time_slices
@@ -84,13 +84,13 @@ class _Play:
                 self._slices_on.setdefault(row, []).append(time_slice)
         self.time_slices = first_times(self._ends_of, now)
         heapify(self.time_slices)
-        shapes: dict[int, tuple[int, RankedShape]] = {}
+        shapes: dict[int, tuple[int, Ranking]] = {}
         lines: list[Line] = []
         for node in state.queues.queues.values():
             of_queue = list(self._line_up(node, shapes))
             self._note_share_starts(node, of_queue)
             lines += of_queue
-        self.capacity.count([shape for _, shape in shapes.values()])
+        self.capacity.count([ranking for _, ranking in shapes.values()])
         self.lines = Lines(lines)
         self._parts: dict[str, float] = {}  # queue -> which part of its deserved share it holds
 
@@ -110,7 +110,7 @@ class _Play:
             non_preemptible=task.charged and self.guarantees.non_preemptible(task),
         )
 
-    def _line_up(self, node: QueueNode, shapes: dict[int, tuple[int, RankedShape]]) -> Iterator[Line]:
+    def _line_up(self, node: QueueNode, shapes: dict[int, tuple[int, Ranking]]) -> Iterator[Line]:
         for pending_class in node.pending_classes.values():
             if pending_class.unschedulable is not None and pending_class.unschedulable.code in _NEVER:
                 continue
@@ -120,7 +120,7 @@ class _Play:
             needs: dict[int, int] = {}
             core = units[0].tasks[: units[0].need]
             for task in core:
-                place, _ = shapes.setdefault(task.shape.number, (len(shapes), task.shape))
+                place, _ = shapes.setdefault(task.shape.number, (len(shapes), task.ranking))
                 needs[place] = needs.get(place, 0) + 1
             demand = self.state.queues.tree.asked_together(core)
             limits = [
@@ -311,7 +311,7 @@ class _Play:
         total = self.state.runtimes.total(first) or self.state.runtimes.usual() or _UNKNOWN
         for (row, demand), task in zip(places, core, strict=True):
             self._orders += 1
-            charge = self.state.queues.tree.asked(task.shape)
+            charge = self.state.queues.tree.asked(task.ranking)
             heappush(
                 self.ends, _End(at + total, self._orders, row, demand, task.queue, charge, non_preemptible=line.non_preemptible)
             )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.model.units import WHOLE
-from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import PLACED, Placeholder, Task, TaskState
 from fairlead.core.queues.meters import Meter
 from fairlead.core.queues.tree import PendingClass
@@ -35,7 +35,7 @@ class _Place(NamedTuple):
     placed: Placed
     sizes: list[int]
     tasks: list[Task]
-    held: list[tuple[int, RankedShape, tuple[int, ...]]]
+    held: list[tuple[int, Shape, tuple[int, ...]]]
     columns: npt.NDArray[np.int64]
     names: tuple[tuple[str, int], ...]
 

@@ -292,7 +292,7 @@ class Auditor:
         for each in victims:
             if (victim := live.tasks.get(each.pod.uid)) is not None:
                 live.placement.unassign(victim)
-        fits = task.shape.fits_row(row)
+        fits = task.ranking.fits_row(row)
         live.log.rollback(mark)
         return fits
 

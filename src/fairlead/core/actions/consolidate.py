@@ -25,7 +25,7 @@ from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, covers, lacking
-from fairlead.core.pods.tasks import Placeholder, Task, TaskState, Unit, shapes_of
+from fairlead.core.pods.tasks import Placeholder, Task, TaskState, Unit, rankings_of
 from fairlead.core.preemption.rearrange import Movers, Rearrangement, closed_to_moved
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan
@@ -61,7 +61,7 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
 
 def can_be_placed(state: ClusterState, core: Unit) -> bool:
     """Whether a unit's places depend on nothing but free amounts and devices, and no limit is in its way."""
-    if state.pods.nominated or any(shape.relations for shape in shapes_of(core.tasks)):
+    if state.pods.nominated or any(ranking.relations for ranking in rankings_of(core.tasks)):
         return False
     first = core.tasks[0]
     if any(task.queue != first.queue for task in core.tasks):
@@ -74,7 +74,7 @@ def usable_by(state: ClusterState, core: Unit) -> Mask:
     rows = slice(0, state.nodes.count)
     usable = np.zeros(state.nodes.count, np.bool_)
     for task in {task.shape.number: task for task in core.tasks}.values():
-        admitted = task.shape.admitted(rows)
+        admitted = task.ranking.admitted(rows)
         closed = allocation.closed_to(state, task)
         usable |= admitted if closed is None else admitted & ~closed
     return usable & state.nodes.open[rows]
@@ -137,7 +137,7 @@ def _by_counting(state: ClusterState, core: Unit, unit: Unit, worth: Worth) -> M
         for task in core.tasks:
             task.become(TaskState.WAITING)
         for placeholder in search.placeholders.values():
-            state.shapes.release(placeholder.shape)
+            state.shapes.release(placeholder.ranking)
         return None
     state.log.commit()
     return Moved(Plan(search.moved, placed, search.removal.places), search.placeholders)
@@ -150,7 +150,7 @@ class _Search:
         self.state, self.first = state, first
         self.movers = Movers(state, unit)
         self.guard = state.budgets.guard() if state.budgets.may_block else None
-        self.shape = first.shape
+        self.ranking = first.ranking
         self._column = self._scarce()
         self._size = max(1, self._asked(first))
         self.removal = Removal(state)
@@ -160,10 +160,10 @@ class _Search:
 
     def gain(self, needed: int) -> bool:
         """Move pods until so many places are there; False if that is not possible."""
-        state, shape = self.state, self.shape
-        held = shape.counts()
+        state, ranking = self.state, self.ranking
+        held = ranking.counts()
         closed = allocation.closed_to(state, self.first)
-        usable = shape.admitted(slice(0, state.nodes.count)) & state.nodes.open[: state.nodes.count]
+        usable = ranking.admitted(slice(0, state.nodes.count)) & state.nodes.open[: state.nodes.count]
         if closed is not None:
             usable &= ~closed
         held = np.where(usable, held, 0)
@@ -198,7 +198,7 @@ class _Search:
         """The column that is scarce: that of devices, else of CPU."""
         nodes = self.state.nodes
         gpus = nodes.gpu_columns()
-        return next((column for column, _ in self.shape.demand if column in gpus), nodes.resources["cpu"])
+        return next((column for column, _ in self.first.shape.demand if column in gpus), nodes.resources["cpu"])
 
     def _asked(self, task: Task) -> int:
         """What a pod asks for of that."""
@@ -209,8 +209,8 @@ class _Search:
 
     def _give(self, row: int) -> bool:
         """Move pods off a row so that it has one more place; False changes nothing."""
-        state, shape = self.state, self.shape
-        before = shape.count_on(row)
+        state, ranking = self.state, self.ranking
+        before = ranking.count_on(row)
         mark = state.log.mark()
         removal, moved, placeholders = dict(self.removal.places), list(self.moved), dict(self.placeholders)
         self.givers.add(row)
@@ -225,16 +225,17 @@ class _Search:
             if target < 0:
                 break
             placeholder = state.moves.placeholder(task, charged=True)
-            state.placement.assign(placeholder, target, task.shape.strategy.pick(task.shape, target) if task.shape.gpus else ())
+            devices = task.ranking.strategy.pick(task.shape, target) if task.shape.gpus else ()
+            state.placement.assign(placeholder, target, devices)
             self.moved.append(task)
             self.placeholders[task.pod.uid] = placeholder
         else:
-            if shape.count_on(row) > before:
+            if ranking.count_on(row) > before:
                 state.log.commit()
                 return True
         state.log.rollback(mark)
         for uid in set(self.placeholders) - set(placeholders):
-            state.shapes.release(self.placeholders[uid].shape)
+            state.shapes.release(self.placeholders[uid].ranking)
         self.removal.places, self.moved, self.placeholders, self.guard = removal, moved, placeholders, guard
         self.givers.discard(row)
         return False
@@ -258,8 +259,7 @@ class _Search:
 
     def _target(self, task: Task) -> int:
         """Where a moved pod goes: a piece in which the unit's pods lose no place, the smallest; -1 if there is none."""
-        state, shape = self.state, task.shape
-        keys = shape.keys()
+        state, keys = self.state, task.ranking.keys()
         size = self._size
         free: Ints = np.maximum(state.nodes.free[self._column][: state.nodes.count], 0)
         asked = self._asked(task)

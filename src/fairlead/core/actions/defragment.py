@@ -84,7 +84,7 @@ def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given:
         if target < 0:
             state.log.rollback(mark)
             for made in placeholders.values():
-                state.shapes.release(made.shape)
+                state.shapes.release(made.ranking)
             return None
         made = placeholders[task.pod.uid] = state.moves.placeholder(task)
         state.placement.place(made, target)
@@ -96,7 +96,7 @@ def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given:
 def _target(state: ClusterState, task: Task, column: int, not_these: set[int]) -> int:
     """The node in use with the smallest piece that the pod fits; -1 if there is none."""
     nodes = state.nodes
-    fits = task.shape.keys() >= 0
+    fits = task.ranking.keys() >= 0
     fits &= nodes.free[column][: nodes.count] < nodes.alloc[column][: nodes.count]
     fits[list(not_these)] = False
     closed = closed_to(state, task)

@@ -43,7 +43,7 @@ def _still_fits(state: ClusterState, task: Task) -> bool:
     row = task.row
     mark = state.log.mark()
     state.placement.unassign(task)
-    fits = task.shape.fits_row(row)
+    fits = task.ranking.fits_row(row)
     state.log.rollback(mark)
     return fits
 

@@ -74,7 +74,7 @@ def _put_back(state: ClusterState, task: Task, gone: Removal, plan: Plan) -> boo
     """Put a pod back where it runs if all that a plan places fits beside it; whether it does."""
     row, devices = gone.places[task.pod.uid]
     shape, placed = task.shape, plan.placed
-    if shape.relations or any(each.shape.relations for each in placed):
+    if task.ranking.relations or any(each.ranking.relations for each in placed):
         return False  # it may keep them off wherever it is
     nodes = state.nodes
     free = nodes.devices.states[nodes.device.item(row)]

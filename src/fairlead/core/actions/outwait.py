@@ -99,7 +99,7 @@ def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
     lingering, awaited = state.in_flight.lingering, awaited_by(tasks)
     blocked = {lingering[uid] for uid in awaited if uid in lingering}
     moving = [task for task in tasks if task.row in blocked]
-    rows = [row for row in sorted(state.departures.freed) if moving and moving[0].shape.fits_row(row)]
+    rows = [row for row in sorted(state.departures.freed) if moving and moving[0].ranking.fits_row(row)]
     if not rows or not (last or _goes_first(state, moving, rows)) or not _would_fit(state, moving):
         return False
     victims = sorted(awaited)
@@ -136,7 +136,7 @@ def _goes_first(state: ClusterState, moving: list[Task], rows: list[int]) -> boo
             first = pending_class.first()
             if first is None or queues.waiting.order_key(first) >= mine:
                 continue
-            if any(task.shape.fits_row(row) for task in first.tasks[: first.need] for row in rows):
+            if any(task.ranking.fits_row(row) for task in first.tasks[: first.need] for row in rows):
                 return False
     return True
 

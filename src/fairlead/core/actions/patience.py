@@ -19,7 +19,7 @@ def moves_from(state: ClusterState, unit: Unit) -> float:
     if not (policy.preempt and policy.moves_per_minute) or by_upstream(unit) or unit.tasks[0].pod.never_preempts:
         return math.inf
     core = unit.tasks[: unit.need]
-    if any(task.shape.relations for task in core):
+    if any(task.ranking.relations for task in core):
         return math.inf  # its places depend on who is where, which moves would change
     if len(core) == 1 and core[0].shape.device_milli == WHOLE and not state.moves.enough_free(unit):
         return math.inf  # a single device is there as soon as anything ends

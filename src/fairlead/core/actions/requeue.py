@@ -21,8 +21,8 @@ from typing import NamedTuple
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.patience import moves_from, reclaims_from
 from fairlead.core.actions.reserve import may_qualify
-from fairlead.core.pods.ranking import RankedShape
-from fairlead.core.pods.tasks import TaskState, Unit, shapes_of
+from fairlead.core.pods.ranking import Ranking
+from fairlead.core.pods.tasks import TaskState, Unit, rankings_of
 from fairlead.core.preemption import cycles
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
@@ -55,7 +55,7 @@ def _kept_out(state: ClusterState, unit: Unit) -> int:
 
 def _again_at(state: ClusterState, pending_class: PendingClass, unit: Unit, reason: Reason, now: float) -> float | None:
     """When a class is tried again although nothing happened, since more may be done for it from then on; None: never."""
-    search, related = pending_class.search, state.policy.recheck > 0 and any(task.shape.relations for task in unit.tasks)
+    search, related = pending_class.search, state.policy.recheck > 0 and any(task.ranking.relations for task in unit.tasks)
     if reason.code not in _TIMED and not (related and reason.is_capacity):
         return None
     times = [
@@ -199,14 +199,14 @@ class Check:
         return self.why.code in (ReasonCode.LIMIT_EXCEEDED, ReasonCode.DISRUPTION_BUDGET)
 
     @cached_property
-    def shapes(self) -> list[RankedShape]:
-        """What it asks for."""
-        return shapes_of(self.unit.tasks)
+    def rankings(self) -> list[Ranking]:
+        """Of what it asks for."""
+        return rankings_of(self.unit.tasks)
 
     @cached_property
     def surroundings(self) -> tuple[int, ...]:
         """How those of its shapes stand that depend on other pods."""
-        return tuple(shape.surroundings() for shape in self.shapes if shape.relations)
+        return tuple(ranking.surroundings() for ranking in self.rankings if ranking.relations)
 
     @property
     def shares(self) -> tuple[int, int]:
@@ -286,7 +286,7 @@ def _surroundings_changed(check: Check, seen: Seen) -> bool:
     """A pod that came or went anywhere may have opened a place, or victims, elsewhere, where it matters which pods are where."""
     if check.surroundings == seen.surroundings:
         return False
-    return check.hunts or any(shape.relations and shape.best() >= 0 for shape in check.shapes)
+    return check.hunts or any(ranking.relations and ranking.best() >= 0 for ranking in check.rankings)
 
 
 def _shares_changed(check: Check, seen: Seen) -> bool:
@@ -305,7 +305,7 @@ def _rows_gained(check: Check, _: Seen) -> bool:
     if check.preempts:
         preemption, limited = check.preemption, check.limited
         return any(could_free_capacity(preemption, row) or (limited and holds_victims(preemption, row)) for row in check.rows)
-    return any(shape.fits_row(row) for shape in check.shapes for row in check.rows)
+    return any(ranking.fits_row(row) for ranking in check.rankings for row in check.rows)
 
 
 def _enough_in_fragments(check: Check, _: Seen) -> bool:

@@ -16,7 +16,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, lacking
-from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.attained import begun
 from fairlead.core.queues.reservations import Hold
@@ -146,7 +146,7 @@ def can_be_planned(unit: Unit) -> bool:
     core = unit.tasks[: unit.need]
     if len(core) == 1 and core[0].shape.gpus == 1:
         return False
-    return not any(task.shape.relations or (task.shape.gpus and task.shape.gpu_milli < WHOLE) for task in core)
+    return not any(task.ranking.relations or (task.shape.gpus and task.shape.gpu_milli < WHOLE) for task in core)
 
 
 def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
@@ -161,7 +161,7 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
     start = now
     # Shapes that are hard to place first; each keeps rows of its own, which is more than needed where several are small.
     for tasks in sorted(wanted.values(), key=lambda each: (-each[0].shape.device_milli * len(each), each[0].shape.number)):
-        found = _earliest(state, tasks[0].shape, len(tasks), ends, taken)
+        found = _earliest(state, tasks[0].ranking, len(tasks), ends, taken)
         if found is None:
             return None
         at, places = found
@@ -202,17 +202,17 @@ def _kept_for_others(state: ClusterState, unit: Unit) -> list[int]:
 
 
 def _earliest(
-    state: ClusterState, shape: RankedShape, needed: int, ends: list[tuple[float, str, Task]], taken: set[int]
+    state: ClusterState, ranking: Ranking, needed: int, ends: list[tuple[float, str, Task]], taken: set[int]
 ) -> tuple[float, dict[int, dict[int, int]]] | None:
     """When so many pods of a shape fit, and on which rows, with what is left there."""
-    nodes = state.nodes
+    nodes, demand = state.nodes, ranking.shape.demand
     count = nodes.count
-    usable = shape.admitted(slice(0, count)) & nodes.open[:count]
+    usable = ranking.admitted(slice(0, count)) & nodes.open[:count]
     usable[list(taken)] = False
-    columns = [column for column, _ in shape.demand]
+    columns = [column for column, _ in demand]
     free = {column: nodes.free[column][:count].copy() for column in columns}
     held: Ints = np.full(count, np.iinfo(np.int64).max, np.int64)
-    for column, amount in shape.demand:
+    for column, amount in demand:
         held = np.minimum(held, np.maximum(free[column], 0) // amount)
     held[~usable] = 0
     total = int(held.sum())
@@ -227,7 +227,7 @@ def _earliest(
         for column, amount in task.shape.demand:
             if column in free:
                 free[column][row] += amount
-        now_held = min(max(0, free[column].item(row)) // amount for column, amount in shape.demand)
+        now_held = min(max(0, free[column].item(row)) // amount for column, amount in demand)
         total += now_held - held.item(row)
         held[row] = now_held
     if total < needed:
@@ -238,5 +238,5 @@ def _earliest(
             break
         here = min(needed, held.item(row))
         needed -= here
-        places[row] = {column: free[column].item(row) - here * amount for column, amount in shape.demand}
+        places[row] = {column: free[column].item(row) - here * amount for column, amount in demand}
     return at, places

@@ -29,7 +29,7 @@ def serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
 
 
 def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
-    state.shapes.used(unit.tasks[0].shape)
+    state.shapes.used(unit.tasks[0].ranking)
     prepare(state, unit)
     beyond = goes_beyond(state, unit)
     outcome = allocated(state, unit, beyond=beyond)
@@ -66,7 +66,7 @@ def _serve_weighed(state: ClusterState, unit: Unit, now: float) -> Iterator[Tran
 def prepare(state: ClusterState, unit: Unit) -> None:
     """What the nodes are asked about a unit holds for how things are now."""
     for task in unit.tasks if state.pairs.active else ():
-        task.shape.prepare()
+        task.ranking.prepare()
 
 
 def allocated(state: ClusterState, unit: Unit, *, beyond: bool) -> list[Task] | Refused:

@@ -13,7 +13,8 @@ import numpy as np
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import NodeTable
-from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.ranking import Ranking
+from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task
 
 MANY = 1 << 40
@@ -40,7 +41,7 @@ class Capacity:
         self.counted = 0
         self.count([])
 
-    def demand_of(self, shape: RankedShape) -> Demand:
+    def demand_of(self, shape: Shape) -> Demand:
         """What a pod of a shape takes: (column, amount), devices in milli."""
         if shape.gpus and shape.gpu_milli < WHOLE:
             return (*shape.demand, *((column, shape.device_milli) for column in sorted(self._devices)[:1]))
@@ -48,15 +49,15 @@ class Capacity:
             (column, min(amount, MANY) * WHOLE if column in self._devices else amount) for column, amount in shape.demand
         )
 
-    def count(self, shapes: Sequence[RankedShape]) -> None:
+    def count(self, rankings: Sequence[Ranking]) -> None:
         """Count some shapes from now on."""
-        self.demands = [self.demand_of(shape) for shape in shapes]
-        self._usable = np.zeros((len(shapes), self._rows), np.bool_)
-        self._amounts: Ints = np.zeros((len(shapes), len(self._free)), np.int64)
-        self._held: Ints = np.full((len(shapes), self._rows), MANY, np.int64)
+        self.demands = [self.demand_of(each.shape) for each in rankings]
+        self._usable = np.zeros((len(rankings), self._rows), np.bool_)
+        self._amounts: Ints = np.zeros((len(rankings), len(self._free)), np.int64)
+        self._held: Ints = np.full((len(rankings), self._rows), MANY, np.int64)
         free = np.maximum(self._free, 0)
-        for number, (shape, demand) in enumerate(zip(shapes, self.demands, strict=True)):
-            self._usable[number] = shape.admitted(slice(0, self._rows)) & self._nodes.open[: self._rows]
+        for number, (ranking, demand) in enumerate(zip(rankings, self.demands, strict=True)):
+            self._usable[number] = ranking.admitted(slice(0, self._rows)) & self._nodes.open[: self._rows]
             for column, amount in demand:
                 self._amounts[number, column] = amount
                 np.minimum(self._held[number], free[column] // amount, out=self._held[number])

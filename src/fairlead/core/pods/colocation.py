@@ -17,7 +17,7 @@ import numpy as np
 from fairlead.core.model.arrays import Domains, Ints, Mask
 from fairlead.core.pods.filters.pod_affinity import PodAffinity
 from fairlead.core.pods.pairs import PodCount
-from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task
 
 _ATTEMPTS = 64
@@ -38,23 +38,23 @@ class Kin:
     def __init__(self, count: PodCount, founder: PodAffinity) -> None:
         self.count = count
         self.topology = max((tally.topology for tally in founder.near), key=lambda each: len(each.values))
-        self.shapes: dict[int, RankedShape] = {}
+        self.shapes: dict[int, Ranking] = {}
         self.founders: set[int] = set()
         self.counts: Counter[int] = Counter()
 
-    def add(self, shape: RankedShape, count: int) -> None:
+    def add(self, ranking: Ranking, count: int) -> None:
         """Pods of this shape must share the domain."""
-        self.shapes[shape.number] = shape
-        self.counts[shape.number] = count
+        self.shapes[ranking.shape.number] = ranking
+        self.counts[ranking.shape.number] = count
 
     @property
     def domain(self) -> Domains:
         """The domain of every row, shape (rows,)."""
         return self.topology.domain[: next(iter(self.shapes.values())).nodes.count]
 
-    def _capacity(self, shape: RankedShape) -> Ints:
+    def _capacity(self, ranking: Ranking) -> Ints:
         """How many pods of a shape each domain holds, by amounts; shape (domains,), the first for rows without the key."""
-        return np.bincount(self.domain, weights=shape.counts(), minlength=max(2, len(self.topology.values))).astype(np.int64)
+        return np.bincount(self.domain, weights=ranking.counts(), minlength=max(2, len(self.topology.values))).astype(np.int64)
 
     def domains(self) -> Iterator[int]:
         """The domains that could hold all of them, by amounts; those with the best rows first."""
@@ -62,40 +62,41 @@ class Kin:
         enough = np.ones(size, np.bool_)
         enough[0] = False
         best: Ints = np.full(size, -1, np.int64)
-        for number, shape in self.shapes.items():
-            enough &= self._capacity(shape) >= self.counts[number]
-            np.maximum.at(best, self.domain, shape.ranked())
+        for number, ranking in self.shapes.items():
+            enough &= self._capacity(ranking) >= self.counts[number]
+            np.maximum.at(best, self.domain, ranking.ranked())
         found = np.flatnonzero(enough)
         yield from found[np.argsort(-best[found], kind="stable")].tolist()
 
     def most(self) -> tuple[str, int, int]:
         """The topology key, how many must share a domain, and the most that one holds of the shape that lacks most."""
-        held = {number: int(self._capacity(shape)[1:].max()) for number, shape in self.shapes.items()}
+        held = {number: int(self._capacity(ranking)[1:].max()) for number, ranking in self.shapes.items()}
         tightest = min(held, key=lambda number: held[number] - self.counts[number])
         return self.topology.key, self.counts[tightest], min(held[tightest], self.counts[tightest])
 
 
 def kin(tasks: Sequence[Task]) -> list[Kin]:
     """Those of a gang's needed members whose first will bind the others to its domain, group by group."""
-    shapes = {task.shape.number: task.shape for task in tasks}
+    rankings = {task.shape.number: task.ranking for task in tasks}
     numbers = Counter(task.shape.number for task in tasks)
     groups: dict[int, Kin] = {}
-    for number, shape in shapes.items():
-        for relation in shape.relations:
+    for number, ranking in rankings.items():
+        for relation in ranking.relations:
             if not isinstance(relation, PodAffinity) or not relation.near or not relation.deserted():
                 continue
             count = relation.counts[0]
             group = groups.setdefault(id(count), Kin(count, relation))
-            group.add(shape, numbers[number])
+            group.add(ranking, numbers[number])
             if relation.may_be_first:
                 group.founders.add(number)
     for group in groups.values():
         if group.founders:
             continue
         # None of them may be the first: they follow members that have no such term themselves.
-        for number, shape in shapes.items():
-            if number not in group.shapes and shape.labels is not None and group.count in shape.labels.counts:
-                group.add(shape, numbers[number])
+        for number, ranking in rankings.items():
+            labels = ranking.shape.labels
+            if number not in group.shapes and labels is not None and group.count in labels.counts:
+                group.add(ranking, numbers[number])
                 group.founders.add(number)
     return [group for group in groups.values() if sum(group.counts.values()) > 1]
 

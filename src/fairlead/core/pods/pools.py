@@ -19,7 +19,7 @@ from fairlead.core.model.selectors import Selector, matches
 
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
-    from fairlead.core.pods.ranking import RankedShape
+    from fairlead.core.pods.ranking import Ranking
 
 _REMEMBERED = 4096
 
@@ -97,13 +97,13 @@ class Pools:
         """What is charged besides in one pool."""
         return tuple((key_of(resource, pool), amount) for resource, amount in charge if resource in self.named[pool])
 
-    def pinned(self, shape: RankedShape) -> Charge:
+    def pinned(self, ranking: Ranking) -> Charge:
         """What a pod of a shape will be charged besides wherever it is placed: of pools outside which no node admits it."""
-        nodes = self.nodes
+        nodes, shape = self.nodes, ranking.shape
         stamp = (self.version, nodes.class_epoch, nodes.labels_version)
         known = self._pinned.get(shape.number)
         if known is None or known[0] != stamp:
-            admitted = shape.admitted(slice(0, nodes.count)) & nodes.open[: nodes.count]
+            admitted = ranking.admitted(slice(0, nodes.count)) & nodes.open[: nodes.count]
             pools = (
                 tuple(pool for pool in sorted(self.named) if not (admitted & ~self.mask(pool)).any()) if admitted.any() else ()
             )

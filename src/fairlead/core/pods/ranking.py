@@ -36,25 +36,16 @@ _KEPT_BYTES = 256 << 20
 _NOT_WANTED = -(1 << 62)  # free amounts are never below this: a resource that is not asked for never refuses
 
 
-class RankedShape(Shape):
-    """A shape and the score of every node for it. Made by `ShapeTable`; equal specs share it."""
+class Ranking:
+    """The score of every node for a shape. Made by `ShapeTable`; pods of one shape share it."""
 
-    def __init__(
-        self,
-        number: int,
-        spec: PodSpec,
-        labels: LabelSet | None,
-        profile: str,
-        around: Surroundings,
-        strategy: Strategy,
-        fits: Mapping[tuple[int, int], DeviceFit],
-    ) -> None:
-        held = around.pairs.held(number, spec) if labels is not None else ()
-        super().__init__(number, spec, labels, profile, held, around.nodes, fits)
+    def __init__(self, shape: Shape, around: Surroundings, strategy: Strategy) -> None:
+        self.shape = shape
+        self.nodes = around.nodes
         self.around = around
         self.strategy = strategy
         # Upstream's scores always count what is preferred; ours put it first, where a pod prefers anything at all.
-        self._wishes = profile == KUBERNETES_PROFILE or self.wants_company or bool(spec.preferred_nodes)
+        self._wishes = shape.profile == KUBERNETES_PROFILE or shape.wants_company or bool(shape.spec.preferred_nodes)
         self._admitted: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._need: Ints = np.zeros((0, 1), np.int64)
         self._class_epoch = -1
@@ -86,7 +77,7 @@ class RankedShape(Shape):
         """What must be judged of this shape beyond nodes by themselves."""
         epoch = self._epoch_of_pairs()
         if self._pairs_epoch != epoch:
-            stale, self._relations = self._relations, relations(self, self.around)
+            stale, self._relations = self._relations, relations(self.shape, self.around)
             self._pairs_epoch = epoch
             for each in stale:
                 each.close()
@@ -97,7 +88,7 @@ class RankedShape(Shape):
         """What this shape prefers among feasible nodes."""
         epoch = self._epoch_of_pairs()
         if self._preferences is None or self._preferences_epoch != epoch:
-            stale, self._preferences = self._preferences, Preferences(self, self.around)
+            stale, self._preferences = self._preferences, Preferences(self.shape, self.around)
             self._preferences_epoch = epoch
             if stale is not None:
                 stale.close()
@@ -115,7 +106,8 @@ class RankedShape(Shape):
 
     def _epoch_of_pairs(self) -> tuple[int, int]:
         """Changes when other pods' terms, or namespaces, may match this shape differently."""
-        return self.around.pairs.epoch, self.labels.epoch if self.labels is not None else 0
+        labels = self.shape.labels
+        return self.around.pairs.epoch, labels.epoch if labels is not None else 0
 
     def close(self) -> None:
         """The shape is forgotten."""
@@ -125,9 +117,10 @@ class RankedShape(Shape):
         if self._preferences is not None:
             self._preferences.close()
             self._preferences = None
-        if self.labels is not None:
-            self.around.pairs.drop(self.number)
-            self.around.pairs.leave(self.labels)
+        shape, pairs = self.shape, self.around.pairs
+        if shape.labels is not None:
+            pairs.drop(shape.number)
+            pairs.leave(shape.labels)
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -151,7 +144,7 @@ class RankedShape(Shape):
         keys = self.keys()
         if not self._prefers():
             return keys
-        return self.preferences.ranked(keys) if self.profile == KUBERNETES_PROFILE else self.preferences.foremost(keys)
+        return self.preferences.ranked(keys) if self.shape.profile == KUBERNETES_PROFILE else self.preferences.foremost(keys)
 
     def keys(self) -> Ints:
         """The score key of every row, greater is better, -1 infeasible; shape (rows,)."""
@@ -185,12 +178,12 @@ class RankedShape(Shape):
 
     def fits_alone(self, row: int) -> bool:
         """Whether it fits a row, whatever is around."""
-        nodes = self.nodes
-        if not self.admits(row) or not resources.fits_one(nodes, self.demand, row):
+        nodes, shape = self.nodes, self.shape
+        if not self.admits(row) or not resources.fits_one(nodes, shape.demand, row):
             return False
-        if self.leaves_gpu_headroom and not gpu_headroom.fits_one(nodes, self, row):
+        if shape.leaves_gpu_headroom and not gpu_headroom.fits_one(nodes, shape, row):
             return False
-        return not self.asks_devices or devices.fits_one(nodes, self, row)
+        return not shape.asks_devices or devices.fits_one(nodes, shape, row)
 
     def counts(self) -> Ints:
         """How many pods of this shape each row holds one after the other; shape (rows,), not to be written to."""
@@ -217,59 +210,60 @@ class RankedShape(Shape):
         return held
 
     def _count(self) -> Ints:
-        nodes = self.nodes
+        nodes, shape = self.nodes, self.shape
         rows = slice(0, nodes.count)
-        held = resources.counts(nodes.free, self.demand, rows)
+        held = resources.counts(nodes.free, shape.demand, rows)
         held[~(nodes.open[rows] & self.admitted(rows))] = 0
-        if self.asks_devices:
+        if shape.asks_devices:
             states = nodes.device[rows]
-            held[~devices.fits(nodes, self, rows, self.fit.costs(states))] = 0
-            held = np.minimum(held, self.fit.counts(states))
-        if self.leaves_gpu_headroom:
-            held = np.minimum(held, gpu_headroom.counts(nodes, self, rows))
+            held[~devices.fits(nodes, shape, rows, shape.fit.costs(states))] = 0
+            held = np.minimum(held, shape.fit.counts(states))
+        if shape.leaves_gpu_headroom:
+            held = np.minimum(held, gpu_headroom.counts(nodes, shape, rows))
         return held
 
     def count_on(self, row: int) -> int:
         """How many pods of this shape one row holds one after the other."""
-        nodes = self.nodes
+        nodes, shape = self.nodes, self.shape
         if not nodes.open.item(row) or not self.admits(row):
             return 0
-        held = min((max(0, nodes.free[column].item(row)) // amount for column, amount in self.demand), default=0)
-        if held and self.asks_devices:
-            held = min(held, self.fit.count(nodes.device.item(row))) if devices.fits_one(nodes, self, row) else 0
-        if held and self.leaves_gpu_headroom:
-            held = min(held, gpu_headroom.counts(nodes, self, slice(row, row + 1)).item(0))
+        held = min((max(0, nodes.free[column].item(row)) // amount for column, amount in shape.demand), default=0)
+        if held and shape.asks_devices:
+            held = min(held, shape.fit.count(nodes.device.item(row))) if devices.fits_one(nodes, shape, row) else 0
+        if held and shape.leaves_gpu_headroom:
+            held = min(held, gpu_headroom.counts(nodes, shape, slice(row, row + 1)).item(0))
         return held
 
     def ceiling(self) -> int:
         """How many pods of this shape the cluster would hold if nothing else ran; exact by resource."""
-        rows = slice(0, self.nodes.count)
+        nodes, shape = self.nodes, self.shape
+        rows = slice(0, nodes.count)
         held = self.ceilings()
-        held[~(self.nodes.open[rows] & self.admitted(rows))] = 0
-        if self.asks_devices and self.gpu_milli < WHOLE:
-            held[~self.nodes.shares[rows]] = 0
+        held[~(nodes.open[rows] & self.admitted(rows))] = 0
+        if shape.asks_devices and shape.gpu_milli < WHOLE:
+            held[~nodes.shares[rows]] = 0
         return int(held.sum())
 
     def most(self) -> int:
         """A bound of `ceiling`, found anew only when nodes have changed: of parts of several devices it may be too large."""
-        nodes = self.nodes
+        nodes, shape = self.nodes, self.shape
         if self._most[:2] != (nodes.described, nodes.class_epoch):
             rows = slice(0, nodes.count)
-            held = resources.counts(nodes.alloc, self.demand, rows)
+            held = resources.counts(nodes.alloc, shape.demand, rows)
             held[~(nodes.open[rows] & self.admitted(rows))] = 0
-            if self.asks_devices and self.gpu_milli < WHOLE:
+            if shape.asks_devices and shape.gpu_milli < WHOLE:
                 there = nodes.devices.total[nodes.devices.whole[nodes.device[rows]]] // WHOLE
-                held = np.minimum(held, np.where(there >= self.gpus, there * (WHOLE // self.gpu_milli) // self.gpus, 0))
+                held = np.minimum(held, np.where(there >= shape.gpus, there * (WHOLE // shape.gpu_milli) // shape.gpus, 0))
                 held[~nodes.shares[rows]] = 0
             self._most = nodes.described, nodes.class_epoch, int(held.sum())
         return self._most[2]
 
     def ceilings(self) -> Ints:
         """How many pods of this shape the amounts of each row hold, were it empty and open to them; shape (rows,)."""
-        nodes = self.nodes
-        held = resources.counts(nodes.alloc, self.demand, slice(0, nodes.count))
-        if self.asks_devices:
-            held = np.minimum(held, self.fit.counts(nodes.devices.whole[nodes.device[: nodes.count]]))
+        nodes, shape = self.nodes, self.shape
+        held = resources.counts(nodes.alloc, shape.demand, slice(0, nodes.count))
+        if shape.asks_devices:
+            held = np.minimum(held, shape.fit.counts(nodes.devices.whole[nodes.device[: nodes.count]]))
         return held
 
     def admitted(self, rows: Rows) -> npt.NDArray[np.bool_]:
@@ -293,7 +287,7 @@ class RankedShape(Shape):
         known = len(self._admitted)
         if known < len(nodes.classes):
             verdicts = [
-                number != CLOSED and first_refusal(self.spec, nodes.classes[number]) is None
+                number != CLOSED and first_refusal(self.shape.spec, nodes.classes[number]) is None
                 for number in range(known, len(nodes.classes))
             ]
             self._admitted = np.concatenate([self._admitted, np.array(verdicts, np.bool_)])
@@ -337,30 +331,30 @@ class RankedShape(Shape):
         """The demand as one amount per line of the nodes' matrix, shape (resources, 1)."""
         if len(self._need) != len(self.nodes.matrix):
             self._need = np.full((len(self.nodes.matrix), 1), _NOT_WANTED, np.int64)
-            for column, amount in self.demand:
+            for column, amount in self.shape.demand:
                 self._need[column, 0] = amount
         return self._need
 
     def _score_all(self, count: int) -> None:
         """The keys of all rows, in place, without gathering anything: the same as `_scores` of each."""
-        nodes = self.nodes
+        nodes, shape = self.nodes, self.shape
         rows = slice(0, count)
         ok = self.admitted(rows)
-        for column, amount in self.demand:
+        for column, amount in shape.demand:
             ok &= nodes.free[column][rows] >= amount
         states = nodes.device[rows]
-        costs = self.fit.costs(states) if self.asks_devices else None
+        costs = shape.fit.costs(states) if shape.asks_devices else None
         if costs is not None:
-            ok &= devices.fits(nodes, self, rows, costs)
-        if self.leaves_gpu_headroom:
-            ok &= gpu_headroom.fits(nodes, self, rows)
+            ok &= devices.fits(nodes, shape, rows, costs)
+        if shape.leaves_gpu_headroom:
+            ok &= gpu_headroom.fits(nodes, shape, rows)
         if np.count_nonzero(ok) * 2 < count:
             self._key[rows] = _NONE
             fitting = np.flatnonzero(ok).astype(np.int32)
             if len(fitting):
                 self._key[fitting] = self._scores(fitting)
             return
-        scores = self.strategy.rows(self, rows, states, costs)
+        scores = self.strategy.rows(shape, rows, states, costs)
         scores <<= NAME_RANK_BITS
         scores |= nodes.name_rank[rows]
         scores[~ok] = _NONE
@@ -368,14 +362,14 @@ class RankedShape(Shape):
 
     def _scores(self, rows: npt.NDArray[np.int32]) -> Ints:
         """The keys of the given rows. Only those that fit are scored: of what changed, most is full."""
-        nodes = self.nodes
+        nodes, shape = self.nodes, self.shape
         ok = resources.fits(nodes, self.need, rows)
         ok &= self.admitted(rows)
         keys = np.full(len(rows), _NONE, np.int64)
-        if self.asks_devices:
-            ok &= devices.fits(nodes, self, rows, self.fit.costs(nodes.device[rows]))
-        if self.leaves_gpu_headroom:
-            ok &= gpu_headroom.fits(nodes, self, rows)
+        if shape.asks_devices:
+            ok &= devices.fits(nodes, shape, rows, shape.fit.costs(nodes.device[rows]))
+        if shape.leaves_gpu_headroom:
+            ok &= gpu_headroom.fits(nodes, shape, rows)
         places = np.flatnonzero(ok)
         if len(places) <= _FEW:
             for place in places.tolist():
@@ -383,14 +377,14 @@ class RankedShape(Shape):
             return keys
         fitting = rows[places]
         states = nodes.device[fitting]
-        scores = self.strategy.rows(self, fitting, states, self.fit.costs(states) if self.asks_devices else None)
+        scores = self.strategy.rows(shape, fitting, states, shape.fit.costs(states) if shape.asks_devices else None)
         scores <<= NAME_RANK_BITS
         scores |= nodes.name_rank[fitting]
         keys[places] = scores
         return keys
 
     def _key_of(self, row: int) -> int:
-        return (self.strategy.row(self, row) << NAME_RANK_BITS) | self.nodes.name_rank.item(row)
+        return (self.strategy.row(self.shape, row) << NAME_RANK_BITS) | self.nodes.name_rank.item(row)
 
     def _repair_rows(self, rows: npt.NDArray[np.int32]) -> None:
         if self.nodes.count > len(self._key):
@@ -428,39 +422,42 @@ class ShapeTable:
         self.nodes = around.nodes
         self.strategies = strategies
         self.strategy = strategies[AI_PROFILE]
-        self._shapes: dict[tuple[PodSpec, LabelSet | None, str], RankedShape] = {}
+        self._rankings: dict[tuple[PodSpec, LabelSet | None, str], Ranking] = {}
         self._users: dict[int, int] = {}
-        self._recent: OrderedDict[int, RankedShape] = OrderedDict()
+        self._recent: OrderedDict[int, Ranking] = OrderedDict()
         self._fits: dict[tuple[int, int], DeviceFit] = {}
         self._numbers = 0
 
     def __len__(self) -> int:
-        return len(self._shapes)
+        return len(self._rankings)
 
-    def intern(self, spec: PodSpec, labels: LabelSet | None = None, profile: str = AI_PROFILE) -> RankedShape:
+    def intern(self, spec: PodSpec, labels: LabelSet | None = None, profile: str = AI_PROFILE) -> Ranking:
         """The shape of a spec, of the labels by which others select it, and of a profile; counts one more user of it."""
-        shape = self._shapes.get((spec, labels, profile))
-        if shape is None:
+        ranking = self._rankings.get((spec, labels, profile))
+        if ranking is None:
             self.nodes.read_labels(labels_read(spec))
             self.around.pairs.use(labels)
-            shape = RankedShape(self._numbers, spec, labels, profile, self.around, self.strategies[profile], self._fits)
-            self._shapes[spec, labels, profile] = shape
+            held = self.around.pairs.held(self._numbers, spec) if labels is not None else ()
+            shape = Shape(self._numbers, spec, labels, profile, held, self.nodes, self._fits)
+            ranking = self._rankings[spec, labels, profile] = Ranking(shape, self.around, self.strategies[profile])
             self._numbers += 1
-        self._users[shape.number] = self._users.get(shape.number, 0) + 1
+        number = ranking.shape.number
+        self._users[number] = self._users.get(number, 0) + 1
         if spec.gpus and (spec.gpus, spec.gpu_milli) not in self._fits:
             self._fits[spec.gpus, spec.gpu_milli] = self._fit(spec.gpus, spec.gpu_milli)
-        return shape
+        return ranking
 
-    def release(self, shape: RankedShape) -> None:
+    def release(self, ranking: Ranking) -> None:
         """One user less; a shape without users is forgotten."""
+        shape = ranking.shape
         left = self._users[shape.number] - 1
         if left:
             self._users[shape.number] = left
             return
         del self._users[shape.number]
-        del self._shapes[shape.spec, shape.labels, shape.profile]
+        del self._rankings[shape.spec, shape.labels, shape.profile]
         self._recent.pop(shape.number, None)
-        shape.close()
+        ranking.close()
 
     def arrived(self, spec: PodSpec) -> None:
         """A pod with this spec asked for a place. What devices cost follows at once where the strategy has learnt from it."""
@@ -480,12 +477,12 @@ class ShapeTable:
         for gpus, milli in self._fits:
             self._fits[gpus, milli] = self._fit(gpus, milli)
 
-    def used(self, shape: RankedShape) -> None:
+    def used(self, ranking: Ranking) -> None:
         """Note that a shape was asked, and drop the scores of those not asked for longest."""
-        recent = self._recent
-        recent[shape.number] = shape
-        recent.move_to_end(shape.number)
-        while len(recent) > 1 and len(recent) * shape.nbytes > _KEPT_BYTES:
+        recent, number = self._recent, ranking.shape.number
+        recent[number] = ranking
+        recent.move_to_end(number)
+        while len(recent) > 1 and len(recent) * ranking.nbytes > _KEPT_BYTES:
             _, stale = recent.popitem(last=False)
             stale.forget()
 

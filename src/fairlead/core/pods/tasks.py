@@ -23,7 +23,7 @@ from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.completions import Completions
 from fairlead.core.pods.members import first_to_start
 from fairlead.core.pods.rank import Rank
-from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.waits import Wait, awaited_by
 
 ELASTIC_LEVEL = 1_000
@@ -78,6 +78,7 @@ class Task:
         "not_before",
         "pod",
         "queue",
+        "ranking",
         "reported",
         "row",
         "shape",
@@ -88,9 +89,10 @@ class Task:
         "waits",
     )
 
-    def __init__(self, pod: Pod, shape: RankedShape) -> None:
+    def __init__(self, pod: Pod, ranking: Ranking) -> None:
         self.pod = pod
-        self.shape = shape
+        self.ranking = ranking
+        self.shape = ranking.shape
         self.queue = pod.queue if pod.ours else ""  # of others: see `core.belonging`
         self.row = -1
         self.devices: tuple[int, ...] = ()
@@ -109,6 +111,11 @@ class Task:
 
     def __repr__(self) -> str:
         return f"<Task {self.pod.key} {self.state.value} row={self.row}>"
+
+    def reshape(self, ranking: Ranking) -> None:
+        """Its pod is of another shape now."""
+        self.ranking = ranking
+        self.shape = ranking.shape
 
     def become(self, state: TaskState, log: UndoLog | None = None) -> None:
         """The one place that changes where a task stands. log: takes it back if what is tried does not work out."""
@@ -164,15 +171,15 @@ class Placeholder(Task):
 
     __slots__ = ("moved",)
 
-    def __init__(self, pod: Pod, shape: RankedShape, *, moved: bool = False) -> None:
-        super().__init__(pod, shape)
+    def __init__(self, pod: Pod, ranking: Ranking, *, moved: bool = False) -> None:
+        super().__init__(pod, ranking)
         self.state = TaskState.PLACEHOLDER
         self.moved = moved
 
 
-def shapes_of(tasks: Iterable[Task]) -> list[RankedShape]:
-    """Each shape among tasks, once."""
-    return list({task.shape.number: task.shape for task in tasks}.values())
+def rankings_of(tasks: Iterable[Task]) -> list[Ranking]:
+    """The ranking of each shape among tasks, once."""
+    return list({task.shape.number: task.ranking for task in tasks}.values())
 
 
 class Waiting(Protocol):

@@ -19,7 +19,7 @@ from fairlead.core.preemption import default_preemption, protected
 from fairlead.core.preemption.default_preemption import Choice
 
 if TYPE_CHECKING:
-    from fairlead.core.pods.ranking import RankedShape
+    from fairlead.core.pods.ranking import Ranking
     from fairlead.core.state.cluster import ClusterState
 
 _LEAST, _SHARE = 100, 10
@@ -31,9 +31,9 @@ Cost = tuple[object, ...]
 class Candidates:
     """Whom newcomers of one shape and priority would evict, by row."""
 
-    def __init__(self, state: ClusterState, shape: RankedShape, priority: int) -> None:
+    def __init__(self, state: ClusterState, ranking: Ranking, priority: int) -> None:
         self.state = state
-        self.shape = shape
+        self.ranking = ranking
         self.priority = priority
         self._choices: dict[int, tuple[Cost, Choice]] = {}
         self._heap: list[tuple[Cost, int]] = []
@@ -64,7 +64,7 @@ class Candidates:
         state = self.state
         preemptible = {task.pod.uid for task in self._preemptible(row)}
         choice = default_preemption.on_row(
-            state, self.priority, row, self.shape.fits_row, lambda task: task.pod.uid in preemptible
+            state, self.priority, row, self.ranking.fits_row, lambda task: task.pod.uid in preemptible
         )
         if choice is None:
             self._choices.pop(row, None)
@@ -80,7 +80,7 @@ class Candidates:
     def _forget_changed(self) -> None:
         nodes, stamp = self.state.nodes, protected.stamp(self.state)
         known = self._generation == nodes.generation and self._protected == stamp
-        if not known or self.shape.relations or self._budgets != self.state.budgets.version:
+        if not known or self.ranking.relations or self._budgets != self.state.budgets.version:
             self._budgets, self._protected = self.state.budgets.version, stamp
             self._choices.clear()
             self._heap.clear()
@@ -117,14 +117,14 @@ class Candidates:
 
     def least(self, row: int) -> tuple[int, float] | None:
         """Priority and start of the least valuable preemptible pod on a row; None where no eviction could help."""
-        state, shape = self.state, self.shape
+        state, ranking = self.state, self.ranking
         nodes = state.nodes
-        if not nodes.open.item(row) or not shape.admits(row):
+        if not nodes.open.item(row) or not ranking.admits(row):
             return None
         preemptible = self._preemptible(row)
-        if not preemptible or not amounts.fits(nodes, row, shape.demand, amounts.by_column(preemptible)):
+        if not preemptible or not amounts.fits(nodes, row, ranking.shape.demand, amounts.by_column(preemptible)):
             return None
-        for relation in shape.relations:
+        for relation in ranking.relations:
             if relation.stop() is not None or (
                 relation.applies() and relation.refuses(row) in (Refusal.UNRESOLVABLE, Refusal.ERROR)
             ):
@@ -153,10 +153,10 @@ class CandidateTable:
         self.state = state
         self._kinds: dict[tuple[int, int], Candidates] = {}
 
-    def of(self, shape: RankedShape, priority: int) -> Candidates:
+    def of(self, ranking: Ranking, priority: int) -> Candidates:
         """Those for one shape and priority."""
-        key = (shape.number, priority)
-        made = self._kinds.pop(key, None) or Candidates(self.state, shape, priority)
+        key = (ranking.shape.number, priority)
+        made = self._kinds.pop(key, None) or Candidates(self.state, ranking, priority)
         self._kinds[key] = made
         while len(self._kinds) > _REMEMBERED:
             del self._kinds[next(iter(self._kinds))]

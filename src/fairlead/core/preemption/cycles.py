@@ -258,7 +258,7 @@ class Cycle:
         for taker, lacking in self._fit_for(what, victims):
             if lacking and not self._is_free_beside(rows, lacking):
                 continue
-            if not any(each.shape.admits(row) for each in taker.tasks[: taker.need] for row in rows):
+            if not any(each.ranking.admits(row) for each in taker.tasks[: taker.need] for row in rows):
                 continue
             key = id(taker), what, first.queue, first.user
             within = self._within.get(key)

@@ -23,7 +23,7 @@ from fairlead.core.model.pods import Pod
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import INFEASIBLE
 from fairlead.core.pods import amounts
-from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Placeholder, Task, Unit
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.worth import Worth
@@ -211,13 +211,13 @@ class Rearrangement:
         self.removal.take(block.tasks)
         for task in block.tasks:
             made = self.placeholders[task.pod.uid] = self.state.moves.placeholder(task, charged=True)
-            self.state.log.call(self.state.shapes.release, made.shape)
+            self.state.log.call(self.state.shapes.release, made.ranking)
             self.moved.append(task)
             yield made
 
     def _place(self, task: Task, row: int) -> bool:
         state, own = self.state, task.unit is not None
-        if not task.shape.fits_row(row) or (own and state.queues.limits.over_limit(task, row=row) is not None):
+        if not task.ranking.fits_row(row) or (own and state.queues.limits.over_limit(task, row=row) is not None):
             return False
         state.placement.place(task, row)
         if own:
@@ -233,7 +233,7 @@ class Rearrangement:
     def _free(self, task: Task, closed: Mask | None) -> list[int]:
         """Rows where a task fits, those with the least free capacity first; of rows that are alike one."""
         nodes, shape = self.state.nodes, task.shape
-        keys = shape.keys()
+        keys = task.ranking.keys()
         fits = keys >= 0 if closed is None else (keys >= 0) & ~closed
         rows = np.flatnonzero(fits)
         if not len(rows):
@@ -262,7 +262,7 @@ class Rearrangement:
         """Rows with pods to take from them so that a task fits: as few as possible, least loss first."""
         nodes, shape = self.state.nodes, task.shape
         rows = slice(0, nodes.count)
-        usable = shape.admitted(rows) & nodes.open[rows] & (shape.keys() < 0)
+        usable = task.ranking.admitted(rows) & nodes.open[rows] & (task.ranking.keys() < 0)
         if closed is not None:
             usable &= ~closed
         if shape.asks_devices and shape.gpu_milli < WHOLE:
@@ -359,11 +359,11 @@ def _largest_first(task: Task) -> tuple[int, int, int, int, str]:
 
 def closed_to_moved(state: ClusterState, task: Task) -> Mask | None:
     """The rows that a moved pod may not have: reserved for other work, or in a pool whose limit its queue has reached."""
-    kept = state.reserved.closed(_reserved_for_none(task.shape)) if state.reserved.holds else None
+    kept = state.reserved.closed(_reserved_for_none(task.ranking)) if state.reserved.holds else None
     full = state.queues.limits.closed(task) if state.queues.tree.pools.named else None
     return full if kept is None else kept if full is None else kept | full
 
 
-def _reserved_for_none(shape: RankedShape) -> Task:
+def _reserved_for_none(ranking: Ranking) -> Task:
     """A pod of a shape for which nothing is reserved."""
-    return Task(Pod("", "", "", shape.spec), shape)
+    return Task(Pod("", "", "", ranking.shape.spec), ranking)

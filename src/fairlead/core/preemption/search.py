@@ -21,7 +21,7 @@ from fairlead.core.model.arrays import Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.pods import amounts
 from fairlead.core.pods.colocation import kin
-from fairlead.core.pods.tasks import Task, Unit, shapes_of
+from fairlead.core.pods.tasks import Task, Unit, rankings_of
 from fairlead.core.preemption.candidates import candidates_of
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.node_clearing import clear
@@ -89,7 +89,7 @@ def _as_upstream(state: ClusterState, unit: Unit) -> Plan | None:
     task = unit.tasks[0]
     if _waits_for_victims(state, task) or state.queues.limits.over_limit(task) is not None:
         return None
-    choice = candidates_of(state).of(task.shape, unit.priority).best()
+    choice = candidates_of(state).of(task.ranking, unit.priority).best()
     if choice is None or state.queues.limits.over_limit(task, row=choice.row) is not None:
         return None
     removal = Removal(state)
@@ -124,10 +124,10 @@ def could_free_capacity(preemption: PreemptionPolicy, row: int) -> bool:
     """
     state, unit = preemption.state, preemption.unit
     if by_upstream(unit):
-        shape = unit.tasks[0].shape
-        return shape.fits_row(row) or candidates_of(state).of(shape, unit.priority).least(row) is not None
+        ranking = unit.tasks[0].ranking
+        return ranking.fits_row(row) or candidates_of(state).of(ranking, unit.priority).least(row) is not None
     freed = amounts.by_column(task for task in state.nodes.pods[row].values() if preemption.reason_for(task) is not None)
-    return any(amounts.fits(state.nodes, row, shape.demand, freed) and shape.admits(row) for shape in shapes_of(unit.tasks))
+    return any(amounts.fits(state.nodes, row, each.shape.demand, freed) and each.admits(row) for each in rankings_of(unit.tasks))
 
 
 def _only_limits_exclude(state: ClusterState, unit: Unit, tried: dict[int, list[Preemptible]]) -> bool:
@@ -138,7 +138,7 @@ def _only_limits_exclude(state: ClusterState, unit: Unit, tried: dict[int, list[
         return False
     return (
         allocation.best_row(state, task) >= 0
-        or (pool_is_full and task.shape.best() >= 0)
+        or (pool_is_full and task.ranking.best() >= 0)
         or any(_could_fit(state, unit, *each) for each in tried.items())
     )
 
@@ -220,7 +220,7 @@ def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Pree
     removal = Removal(state)
     for _, victim in victims:
         removal.take(victim.tasks)
-    fits = unit.tasks[0].shape.fits_row(row)
+    fits = unit.tasks[0].ranking.fits_row(row)
     state.log.rollback(mark)
     return fits
 
@@ -374,7 +374,7 @@ def _by_shape(state: ClusterState, core: Unit) -> dict[int, Mask]:
 def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mask:
     """For each of these rows, or of all, whether it admits a task and is not reserved for others, whatever is there now."""
     rows = rows or slice(0, state.nodes.count)
-    admitted = task.shape.admitted(rows) & state.nodes.open[rows]
+    admitted = task.ranking.admitted(rows) & state.nodes.open[rows]
     closed = state.reserved.closed(task) if state.reserved.holds else None
     return admitted if closed is None else admitted & ~closed[rows]
 
@@ -398,9 +398,9 @@ def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
     def by_counting() -> bool:
         if state.queues.limits.over_limit(first, core.need) is not None:
             return False
-        return int(first.shape.counts().sum()) >= core.need
+        return int(first.ranking.counts().sum()) >= core.need
 
     alike = all(task.shape is first.shape and task.queue == first.queue for task in core.tasks)
-    plain = not first.shape.relations and not state.pods.nominated and not state.reserved.holds
+    plain = not first.ranking.relations and not state.pods.nominated and not state.reserved.holds
     plain = plain and not state.queues.limits.limited_by_pool(first.queue)
     return by_counting if alike and plain else lambda: allocation.fits(state, core)

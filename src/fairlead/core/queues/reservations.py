@@ -29,7 +29,7 @@ from fairlead.core.queues.tree import QueueNode
 
 if TYPE_CHECKING:
     from fairlead.core.model.undo import UndoLog
-    from fairlead.core.pods.ranking import RankedShape
+    from fairlead.core.pods.shapes import Shape
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 600.0, 6 * 3600.0
@@ -227,7 +227,7 @@ class Reservations:
         head, unit, queues = hold.head, hold.unit, self.queues
         if head is None or unit is None:
             return None
-        first, asked = unit.tasks[0], dict(queues.tree.asked(task.shape))
+        first, asked = unit.tasks[0], dict(queues.tree.asked(task.ranking))
         path, own = queues.queues[task.queue].path, queues.queues[first.queue]
         wanted = [(name, amount + asked[name]) for name, amount in head.demand if asked.get(name)]
         for node in own.path if wanted else ():
@@ -240,7 +240,7 @@ class Reservations:
         fixed = queues.guarantees.non_preemptible(task) and queues.guarantees.non_preemptible(first)
         return own if fixed and queues.guarantees.broken(own.path, tuple(wanted)) is not None else None
 
-    def _demand(self, shape: RankedShape) -> Sequence[tuple[int, int]]:
+    def _demand(self, shape: Shape) -> Sequence[tuple[int, int]]:
         """What a pod takes of what is left on a row, by column: of a device that is shared, it spoils one."""
         if not shape.gpus or shape.gpu_milli >= WHOLE:
             return shape.demand
@@ -321,7 +321,7 @@ class Reservations:
         weighed, verdicts = self._weighed
         if weighed is not None and task.unit is weighed and id(unit) in verdicts:
             return verdicts[id(unit)]
-        demand = task.unit.demand if task.unit is not None else queues.tree.asked(task.shape)
+        demand = task.unit.demand if task.unit is not None else queues.tree.asked(task.ranking)
         return queues.reclaim.is_due_before(queues.queues[task.queue], demand, queues.queues[unit.tasks[0].queue], unit.demand)
 
     def _queue_priority(self, task: Task) -> int:

@@ -243,8 +243,8 @@ class FairShares:
                     continue
                 _request(requests, node, self._asked(pending_class), pending_class.waiting)
                 for task in pending_class.later if pending_class.elastic else ():
-                    asked = self.tree.asked(task.shape)
-                    if task.shape.most() and not self._too_large(asked, totals):
+                    asked = self.tree.asked(task.ranking)
+                    if task.ranking.most() and not self._too_large(asked, totals):
                         _request(requests, self.tree.queues[task.queue], asked)
         return requests
 
@@ -256,9 +256,9 @@ class FairShares:
         have changed since. What depends on other pods and on volumes is known from the refusal only.
         """
         why = pending_class.unschedulable.code if pending_class.unschedulable is not None else None
-        if why in HOPELESS and (why not in _KNOWN_FROM_NODES or any(shape.relations for shape in pending_class.shapes)):
+        if why in HOPELESS and (why not in _KNOWN_FROM_NODES or any(each.relations for each in pending_class.rankings)):
             return True
-        return any(shape.most() < count for shape, count in pending_class.shapes.items())
+        return any(ranking.most() < count for ranking, count in pending_class.rankings.items())
 
     def _too_large(self, wanted: Iterable[tuple[str, int]], totals: dict[str, int]) -> bool:
         """Whether all that can be had is less than what is needed: that is known before it was tried. totals: known ones."""

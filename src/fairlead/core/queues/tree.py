@@ -23,7 +23,8 @@ from fairlead.core.queues.stopped import StoppedLines
 from fairlead.core.queues.users import UserAmounts, UserHeap, UserKey
 
 if TYPE_CHECKING:
-    from fairlead.core.pods.ranking import RankedShape
+    from fairlead.core.pods.ranking import Ranking
+    from fairlead.core.pods.shapes import Shape
 
 Step = tuple[int, float, float, float, str]
 """A queue's position among its siblings: (-priority, share with its head, -guarantee, when the head was created, its UID)."""
@@ -94,11 +95,11 @@ class PendingClass:
         "pods",
         "precedence",
         "queue",
+        "rankings",
         "replans_at",
         "reported",
         "search",
         "seen",
-        "shapes",
         "unreported",
         "unschedulable",
         "waiting",
@@ -109,7 +110,7 @@ class PendingClass:
         self.composition = composition
         self.demand = unit.demand  # what one unit of it asks for
         self.core = dict(demand_of(unit.tasks[: unit.need]))  # what its needed members ask for
-        self.shapes = Counter(task.shape for task in unit.tasks[: unit.need])  # how many of these are of each shape
+        self.rankings = Counter(task.ranking for task in unit.tasks[: unit.need])  # how many of these are of each shape
         self.waiting = 0  # units that wait here and are alive
         self.elastic = False  # whether there was a unit whose gang has members beyond it
         self.of_gangs = False  # whether there was a unit of a gang
@@ -345,17 +346,18 @@ class QueueTree:
         # By the victim's uid: placeholders for what it fills beyond what was given away.
         self.closing: Mapping[str, Sequence[Task]] = {}
 
-    def charge_at(self, shape: RankedShape, row: int) -> Charge:
+    def charge_at(self, shape: Shape, row: int) -> Charge:
         """What a pod of a shape is charged for on a row; -1: on a node that is not known."""
         return shape.charge + self.pools.extras(shape.charge, row) if self.pools.named else shape.charge
 
-    def asked(self, shape: RankedShape) -> Charge:
+    def asked(self, ranking: Ranking) -> Charge:
         """What a pod of a shape will be charged for wherever it is placed."""
-        return shape.charge + self.pools.pinned(shape) if self.pools.named else shape.charge
+        charge = ranking.shape.charge
+        return charge + self.pools.pinned(ranking) if self.pools.named else charge
 
     def asked_together(self, tasks: Sequence[Task]) -> Charge:
         """What tasks will be charged for together."""
-        return sum_of([self.asked(task.shape) for task in tasks])
+        return sum_of([self.asked(task.ranking) for task in tasks])
 
     def total(self, resource: str) -> int:
         """What all nodes, or those of the pool that its key names, offer, in the units that queues are charged in."""

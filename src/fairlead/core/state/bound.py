@@ -6,7 +6,7 @@ import msgspec
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.pods import Pod, PodSpec
-from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.belonging import Belonging
 from fairlead.core.state.pending import Pending
@@ -31,8 +31,8 @@ class BoundPods:
 
     # -- shapes --------------------------------------------------------------------------------
 
-    def shape(self, pod: Pod) -> RankedShape:
-        """The shape of a pod. The first to speak of some labels makes pods that differ by them differ in shape."""
+    def ranking(self, pod: Pod) -> Ranking:
+        """The ranking of a pod's shape. The first to speak of some labels makes pods that differ by them differ in shape."""
         pairs, spec = self._tables.pairs, _NOTHING if pod.unsized else pod.spec
         knew = pairs.active
         news = pairs.learn(spec)
@@ -48,20 +48,20 @@ class BoundPods:
 
     def _reshape(self, task: Task) -> None:
         """The labels by which others select a pod are not what they were."""
-        tables, pod, old = self._tables, task.pod, task.shape
-        shape = tables.shapes.intern(old.spec, tables.pairs.label_set(pod.namespace, pod.labels), pod.profile)
-        if shape is old:
+        tables, pod, old = self._tables, task.pod, task.ranking
+        ranking = tables.shapes.intern(old.shape.spec, tables.pairs.label_set(pod.namespace, pod.labels), pod.profile)
+        if ranking is old:
             tables.shapes.release(old)
             return
         row = self._placement.counted_on(task)
         if row >= 0:
             tables.pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
-            task.shape = shape
+            task.reshape(ranking)
             tables.pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
             tables.nodes.touch(row)
             tables.nodes.gained.add(row)
         else:
-            task.shape = shape
+            task.reshape(ranking)
             if task.unit is not None:
                 self._pending.wait_again(task)
         tables.shapes.release(old)
@@ -87,8 +87,8 @@ class BoundPods:
         else:
             # The others there ask for so much already that with it the sum is beyond exact integers.
             task.pod = pod = unsized(pod)
-            tables.shapes.release(task.shape)
-            task.shape = self.shape(pod)
+            tables.shapes.release(task.ranking)
+            task.reshape(self.ranking(pod))
             self.place(task)
             return
         task.become(TaskState.BOUND)
@@ -121,7 +121,8 @@ class BoundPods:
         if limited and task.state is TaskState.BOUND:
             tables.services.runs(task)
         if changed:
-            old, task.shape = task.shape, self.shape(pod)
+            old = task.ranking
+            task.reshape(self.ranking(pod))
             tables.shapes.release(old)
         if row >= 0 and changed:
             tables.pairs.add(task.shape, row, 1, leaving=task.pod.terminating)

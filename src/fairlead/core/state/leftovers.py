@@ -32,7 +32,7 @@ class Leftovers:
         queue, name = self._tasks[victims[0]].queue, f"leaving-{victims[0]}"
         pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue, ours=False, placeholder=True)
         placeholder = Placeholder(pod, self._shapes.intern(spec))
-        self._log.call(self._shapes.release, placeholder.shape)
+        self._log.call(self._shapes.release, placeholder.ranking)
         self._placement.assign(placeholder, row, devices)
         self._in_flight.close(victims, placeholder)
 
@@ -105,4 +105,4 @@ class Leftovers:
         for uid in uids:
             for placeholder in self._in_flight.reopen(uid):
                 self._placement.unassign(placeholder)
-                self._shapes.release(placeholder.shape)
+                self._shapes.release(placeholder.ranking)

@@ -84,7 +84,7 @@ class Moves:
             and task.pod.controlled
             and not task.pod.terminating
             and not task.pod.stays
-            and not task.shape.relations
+            and not task.ranking.relations
             and task.pod.uid not in self._in_flight.kept
             and services.of(task).movable
             and services.is_preemptible(task)
@@ -205,7 +205,7 @@ class Moves:
         """Take a placeholder off its row."""
         if kept.placeholder.row >= 0:
             self._placement.unassign(kept.placeholder)
-        self._tables.shapes.release(kept.placeholder.shape)
+        self._tables.shapes.release(kept.placeholder.ranking)
 
     def take(self, uid: str) -> tuple[Kept, GivenUp, set[str]]:
         """A replacement comes to its place: that, and the victims that must go before it is free. Nothing holds it any more."""

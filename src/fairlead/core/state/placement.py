@@ -11,7 +11,7 @@ from itertools import chain
 
 from fairlead.core.model.transactions import VolumeChoice
 from fairlead.core.pods.filters.volumes import VolumeBinding
-from fairlead.core.pods.ranking import RankedShape
+from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task
 from fairlead.core.state.tables import Tables
 
@@ -41,11 +41,11 @@ class Placement:
 
     def takes(self, task: Task, row: int) -> bool:
         """Whether a task fits a row now, and no limit is in the way there."""
-        return task.shape.fits_row(row) and self._queues.limits.over_limit(task, row=row) is None
+        return task.ranking.fits_row(row) and self._queues.limits.over_limit(task, row=row) is None
 
     def place(self, task: Task, row: int) -> None:
         """Put a task on a row where it fits, on the devices there that its strategy prefers."""
-        self.assign(task, row, task.shape.strategy.pick(task.shape, row))
+        self.assign(task, row, task.ranking.strategy.pick(task.shape, row))
 
     def assign(self, task: Task, row: int, devices: tuple[int, ...]) -> None:
         """Put a task on a row and charge everything it holds; whether it fits is the caller's concern."""
@@ -201,7 +201,7 @@ class Placement:
             for use in task.shape.spec.claims:
                 self._storage.release(self._log, use.key)
             return
-        for relation in task.shape.relations:
+        for relation in task.ranking.relations:
             if isinstance(relation, VolumeBinding) and relation.stop() is None:
                 decided = relation.decide(row)
                 for each in decided if isinstance(decided, list) else ():
@@ -218,7 +218,7 @@ class Placement:
     def recount_pairs(self) -> None:
         """Count anew which pods are near which."""
 
-        def seen() -> Iterator[tuple[RankedShape, int, bool]]:
+        def seen() -> Iterator[tuple[Shape, int, bool]]:
             there = ((task, row) for row in self._nodes.rows.values() for task in self._nodes.pods[row].values())
             lingering = ((self._tasks[uid], row) for uid, row in self._in_flight.lingering.items())
             yield from ((task.shape, row, task.pod.terminating) for task, row in chain(there, lingering))

@@ -90,7 +90,7 @@ class Pods:
         A pod whose size cannot be known holds nothing that could be counted: its node is closed instead.
         """
         tables = self._tables
-        task = Task(pod, self._bound.shape(pod))
+        task = Task(pod, self._bound.ranking(pod))
         tables.tasks[pod.uid] = task
         if pod.owner:
             tables.owned.add(pod.uid, pod.owner)
@@ -225,7 +225,7 @@ class Pods:
         self._pending.forget(task)
         if task.gang is not None:
             self._leave_gang(task)
-        tables.shapes.release(task.shape)
+        tables.shapes.release(task.ranking)
         self._evictions.gone(task)
         self._belonging.forget(uid)
         if task.pod.owner:
