@@ -66,7 +66,7 @@ def test_any_history_of_nodes_pods_and_trials_leaves_what_is_counted_right(seed)
         elif kind == "many":  # more changes than are handled one by one
             for _ in range(200):
                 for row in state.nodes.rows.values():
-                    state.nodes.touch(row)
+                    state.nodes.changes.touch(row)
         if draw.random() < 0.7:
             assert state.moves.free.total() == counted(state) == by_hand(state)
             count_pods(state)

@@ -12,7 +12,7 @@ from fairlead.core import invariants
 from fairlead.core.forecast import forecast
 from fairlead.core.model.pods import AffinityTerm, SpreadConstraint
 from fairlead.core.model.selectors import Requirement, SelectorTerm
-from fairlead.core.nodes.table import NAME_RANK_BITS
+from fairlead.core.nodes.name_ranks import NAME_RANK_BITS
 from tests.builders import cluster, group, node, placed, pod, refused, run, settle, spec
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

@@ -94,12 +94,12 @@ def test_pressure_is_the_load_of_restricted_work_laid_evenly():
     assert pressure.learn()
     assert not pressure.learn()
     # half of what was asked for is admitted to a quarter of the devices: 0.5 / 0.25 = 2, and 2 / (1 + 2)
-    a, b = (state.nodes.static.item(state.nodes.rows[name]) for name in ("n000", "n007"))
+    a, b = (state.nodes.classes.column.item(state.nodes.rows[name]) for name in ("n000", "n007"))
     assert pressure.of(a).item() == 666
     assert pressure.of(b).item() == 0
     assert pressure.of(np.array([b, a, b])).tolist() == [0, 666, 0]
     state.upsert_node(Node("n999", AMOUNTS, {"model": "c"}))
-    assert pressure.of(state.nodes.static.item(state.nodes.rows["n999"])).item() == 0
+    assert pressure.of(state.nodes.classes.column.item(state.nodes.rows["n999"])).item() == 0
 
 
 def test_pods_that_name_their_node_are_no_kind_of_their_own():

@@ -78,7 +78,7 @@ def test_trying_leaves_no_trace(seed):
 @pytest.mark.parametrize("seed", range(80, 160))
 def test_one_row_is_judged_as_all_rows_are(seed):
     case = loaded(seed)
-    case.state.nodes.settle_name_ranks()
+    case.state.nodes.name_ranks.settle()
     rows = np.array(sorted(case.state.nodes.rows.values()))
     for task in case.waiting:
         keys = task.ranking.keys()

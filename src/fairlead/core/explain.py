@@ -17,7 +17,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.allocation import OverLimit, ReservedForOthers, full_pool, reserved_for_others
 from fairlead.core.model.arrays import RowNumbers
 from fairlead.core.model.units import WHOLE
-from fairlead.core.nodes.table import NodeClass
+from fairlead.core.nodes.node_classes import NodeClass
 from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.filters import StaticFilter, devices, first_refusal, gpu_headroom, node_affinity, resources
 from fairlead.core.pods.ranking import Ranking
@@ -49,13 +49,13 @@ def no_node(state: ClusterState, ranking: Ranking) -> Reason:
         codes[ReasonCode.NODE_CLOSED] += len(closed)
     rows = rows[nodes.open[rows]]
     admitted = ranking.admitted(rows)
-    classes, counts = np.unique(nodes.static[rows[~admitted]], return_counts=True)
+    classes, counts = np.unique(nodes.classes.column[rows[~admitted]], return_counts=True)
     for number, count in zip(classes.tolist(), counts.tolist(), strict=True):
-        refusal = first_refusal(shape.spec, nodes.classes[number])
+        refusal = first_refusal(shape.spec, nodes.classes.known[number])
         if refusal is not None:
-            complaints[refusal.complaint(shape.spec, nodes.classes[number])] += count
+            complaints[refusal.complaint(shape.spec, nodes.classes.known[number])] += count
             codes[refusal.CODE] += count
-            quarantined += count if _is_quarantine(refusal, shape, nodes.classes[number]) else 0
+            quarantined += count if _is_quarantine(refusal, shape, nodes.classes.known[number]) else 0
     rows = rows[admitted]
     names = list(nodes.resources)
     for column, count in resources.short_of(nodes, shape.demand, rows).items():
@@ -313,10 +313,10 @@ def _kept_off(state: ClusterState, ranking: Ranking, rows: RowNumbers) -> Iterat
     rows = rows[nodes.open[rows]]
     admitted = ranking.admitted(rows)
     out = rows[~admitted]
-    for number in sorted(set(nodes.static[out].tolist())):  # np.unique would import numpy.ma in the middle of a pass
-        refusal = first_refusal(shape.spec, nodes.classes[number])
+    for number in sorted(set(nodes.classes.column[out].tolist())):  # np.unique would import numpy.ma in the middle of a pass
+        refusal = first_refusal(shape.spec, nodes.classes.known[number])
         if refusal is not None:
-            here, node = out[nodes.static[out] == number], nodes.classes[number]
+            here, node = out[nodes.classes.column[out] == number], nodes.classes.known[number]
             yield _KeptOff(refusal.CODE, refusal.complaint(shape.spec, node), here, _is_quarantine(refusal, shape, node))
     if shape.asks_devices and shape.gpu_milli < WHOLE:
         for complaint, unshared in _unshared(state, rows[admitted & ~nodes.shares[rows]]):

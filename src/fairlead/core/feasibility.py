@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from fairlead.core.nodes.table import CLOSED
+from fairlead.core.nodes.node_classes import CLOSED
 from fairlead.core.pods.filters import ORDER, STATIC, node_affinity
 from fairlead.core.pods.filters.base import Refusal, Relation, Stop
 from fairlead.core.pods.holdings import Trial
@@ -76,7 +76,7 @@ class _Judge:
             name: [each for each in others if each.pod.priority >= task.pod.priority and each is not task]
             for name, others in nominated.items()
         }
-        state.nodes.settle_name_ranks()
+        state.nodes.name_ranks.settle()
         self.named = node_affinity.named_nodes(self.spec)
         self.stop = self._stop()
         self.relations: tuple[Relation, ...] = ()
@@ -152,13 +152,13 @@ class _Judge:
 
     def _first_rejection(self, row: int) -> Rejection | None:
         nodes, spec = self.nodes, self.spec
-        number = nodes.static.item(row)
+        number = nodes.classes.column.item(row)
         if number == CLOSED:
             return Rejection(_AMOUNTS, Refusal.UNRESOLVABLE, self.state.bound.unread.complaint(nodes, [nodes.names[row]]))
         declared = None
         for each in STATIC:
-            if not each.admits(spec, nodes.classes[number]):
-                declared = Rejection(each.plugin, Refusal.UNRESOLVABLE, each.complaint(spec, nodes.classes[number]))
+            if not each.admits(spec, nodes.classes.known[number]):
+                declared = Rejection(each.plugin, Refusal.UNRESOLVABLE, each.complaint(spec, nodes.classes.known[number]))
                 if each.plugin != ORDER[-1]:
                     return declared
         relations = list(self.relations)

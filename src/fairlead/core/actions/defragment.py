@@ -107,7 +107,7 @@ def _target(state: ClusterState, task: Task, column: int, not_these: set[int]) -
         return -1
     free = nodes.free[column][rows]
     least = rows[free == free.min()]
-    return int(least[nodes.name_rank[least].argmax()])
+    return int(least[nodes.name_ranks.column[least].argmax()])
 
 
 def empty_nodes(state: ClusterState, now: float) -> Iterator[Transaction]:

@@ -25,12 +25,12 @@ class FreeDevices:
         """What is free of all devices, in milli."""
         nodes = self._nodes
         generation, place = self._at
-        end = nodes.ring_end
-        if generation != nodes.generation or end - place > _MANY:
+        end = nodes.changes.end
+        if generation != nodes.changes.generation or end - place > _MANY:
             self._count_all()
         elif place != end:
-            self._count(nodes.ring[place:end].tolist())
-        self._at = nodes.generation, end
+            self._count(nodes.changes.ring[place:end].tolist())
+        self._at = nodes.changes.generation, end
         return self._sum
 
     def _count_all(self) -> None:

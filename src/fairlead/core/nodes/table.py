@@ -1,66 +1,35 @@
 """Nodes in columns: free amounts, device states and static classes, one array each.
 
-Rows are reused slots; identity and every tie is by name, through `name_rank`: a number per row that
-sorts as the names do (greater = earlier name), so that one integer key can hold score and tie.
-Every change of a row is entered into the ring; caches that are out of date repair just those rows.
+Rows are reused slots; identity and every tie is by name (`NameRanks`). Every change of a row is recorded (`RowChanges`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fairlead.core.model.arrays import Ints
-from fairlead.core.model.nodes import Node, Taint
+from fairlead.core.model.nodes import Node
 from fairlead.core.model.policy import Policy
-from fairlead.core.model.selectors import NAME_FIELD
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import DeviceStates
-from fairlead.core.nodes.topology import EachRow, Topology
+from fairlead.core.nodes.images import Images
+from fairlead.core.nodes.name_ranks import NameRanks
+from fairlead.core.nodes.node_classes import NodeClasses
+from fairlead.core.nodes.row_changes import RowChanges
+from fairlead.core.nodes.topology import Topologies
 
-NAME_RANK_BITS = 30
-_NAME_RANKS = 1 << NAME_RANK_BITS
-_RING = 1 << 16
-_BULK = 16
 _FEW_RESOURCES = 8
-CLOSED = 0  # the static class of rows that take nothing: vacant, or with an object that cannot be read
-_PLACES = np.arange(_RING)
 _CEILING = 1 << 60
 _CPU_CEILING = 1 << 50
-_EACH_ROW = "\0"  # no label key
 _TAKES_NOTHING = frozenset(
     f"node.kubernetes.io/{each}"
     for each in ("unschedulable", "not-ready", "unreachable", "out-of-service", "network-unavailable")
 )
 """Taints of nodes that take no new pods for now, but those few that are to run on every node."""
-
-
-class NodeClass:
-    """What filters that never read free amounts may know about a node."""
-
-    __slots__ = ("features", "labels", "name", "taints", "unschedulable")
-
-    def __init__(
-        self,
-        labels: dict[str, str],
-        taints: tuple[Taint, ...],
-        *,
-        unschedulable: bool,
-        features: tuple[str, ...] = (),
-        name: str = "",
-    ) -> None:
-        self.labels = labels
-        self.features = features
-        self.name = name  # only where a filter reads it
-        self.taints = taints
-        self.unschedulable = unschedulable
-
-
-_CLOSED_CLASS = NodeClass({}, (), unschedulable=True)
 
 
 class NodeTable:
@@ -78,6 +47,10 @@ class NodeTable:
         self.names: list[str] = []
         self.objects: list[Node | None] = []
         self.rows: dict[str, int] = {}
+        self.changes = RowChanges(self.capacity)
+        self.name_ranks = NameRanks(self.capacity, self.rows, self.changes)
+        self.classes = NodeClasses(self.capacity)
+        self.topologies = Topologies(self.capacity, self.rows, self.objects)
         self.resources: dict[str, int] = {}
         # One matrix, resources x rows, so that many rows are gathered at once; `free` are views of its lines.
         self.matrix: Ints = np.zeros((_FEW_RESOURCES, self.capacity), np.int64)
@@ -88,31 +61,14 @@ class NodeTable:
         self.described = 0  # raised when a node comes, goes or changes, whatever runs there
         # (2, rows): milli-CPU and bytes that pods count with in scores beyond what they ask for.
         self.extra: Ints = np.zeros((2, self.capacity), np.int64)
-        self.images: dict[str, dict[int, int]] = {}  # image name -> row -> bytes
-        self.images_version = 0
+        self.images = Images()
         self.device: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
-        self.name_rank: Ints = np.zeros(self.capacity, np.int64)
         self.open: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
         self.cordoned: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)  # takes nothing new for now
         self.shares: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
-        self.static: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
-        self.classes: list[NodeClass] = [_CLOSED_CLASS]
-        self._class_ids: dict[Any, int] = {}
-        self.class_epoch = 0
-        self.label_keys: set[str] = set()
-        self.labels_version = 0  # raised when a node comes, goes, or changes its labels
-        self.topologies: dict[str, Topology] = {}
         self.pods: list[dict[str, Any]] = []
-        self.ring: npt.NDArray[np.int32] = np.zeros(_RING, np.int32)
-        self.ring_end = 0
-        self._stamp: Ints = np.full(self.capacity, -1, np.int64)  # a row's latest place in the ring
-        self.generation = 0
         self.gained: set[int] = set()
         self._vacant: list[int] = []
-        self._sorted: list[str] = []
-        self._name_ranks: dict[str, int] = {}
-        self._unranked: list[str] = []
-        self.by_name_rank: dict[int, int] = {}
         self.poisoned: dict[str, set[str]] = {}
         for resource in ("cpu", "memory", "pods"):
             self.resource(resource)
@@ -141,29 +97,8 @@ class NodeTable:
         on = on and bool(self.policy.pods_per_free_gpu or self.policy.cpu_per_free_gpu)
         if on != self.guards_gpus:
             self.guards_gpus = on
-            self.renew()
+            self.changes.renew()
             self.gained.update(self.rows.values())
-
-    def touch(self, row: int) -> None:
-        """A row changed: every shape must score it again."""
-        end = self.ring_end
-        if end == _RING:
-            self.renew()
-            end = 0
-        self.ring[end] = row
-        self._stamp[row] = end
-        self.ring_end = end + 1
-
-    def changed_since(self, place: int) -> npt.NDArray[np.int32]:
-        """The rows entered into the ring from a place on, each once."""
-        rows = self.ring[place : self.ring_end]
-        latest: npt.NDArray[np.int32] = rows[self._stamp[rows] == _PLACES[place : self.ring_end]]
-        return latest
-
-    def renew(self) -> None:
-        """Too much changed: every shape starts afresh."""
-        self.generation += 1
-        self.ring_end = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -197,15 +132,13 @@ class NodeTable:
         if old is None or old.allocatable != node.allocatable:
             self._resize(row, old, node)
         if old is None or old.labels != node.labels:
-            self.labels_version += 1
-            for topology in self.topologies.values():
-                topology.set(row, node.labels)
-        if (old.images if old is not None else ()) != node.images or (old is None and self.images):
-            self._list_images(row, old, node)
+            self.topologies.set(row, node.labels)
+        if (old.images if old is not None else ()) != node.images or (old is None and self.images.rows):
+            self.images.change(row, old, node)
         self._open(row)
         self.shares[row] = node.shares_gpus
         self._classify(row)
-        self.touch(row)
+        self.changes.touch(row)
         self.gained.add(row)
         return row
 
@@ -215,7 +148,7 @@ class NodeTable:
         if row is None:
             return
         self.open[row] = self.cordoned[row] = False
-        self.static[row] = CLOSED
+        self.classes.classify(row, None)
         self.totals_version += 1
         self.described += 1
         for index, column in enumerate(self.alloc):
@@ -224,16 +157,14 @@ class NodeTable:
             column[row] = 0
         self.device[row] = 0
         self.extra[:, row] = 0
-        if self.images:
-            self._list_images(row, self.objects[row], None)
+        if self.images.rows:
+            self.images.change(row, self.objects[row], None)
         self.objects[row] = None
-        self.labels_version += 1
-        for topology in self.topologies.values():
-            topology.clear(row)
+        self.topologies.clear(row)
         self.pods[row] = {}
-        self.settle_name_ranks(row_gone=(name, row))
+        self.name_ranks.remove(name, row)
         self._vacant.append(row)
-        self.touch(row)
+        self.changes.touch(row)
 
     def poison(self, node: str, pod: str, *, bad: bool) -> None:
         """A pod whose size is not known sits on a node: the node is closed while it is there."""
@@ -249,63 +180,14 @@ class NodeTable:
             self.described += 1
             self._open(row)
             self._classify(row)
-            self.touch(row)
+            self.changes.touch(row)
             self.gained.add(row)
-
-    @property
-    def each_row(self) -> Topology:
-        """Every row a domain of its own."""
-        return self.topology(_EACH_ROW)
-
-    def topology(self, key: str) -> Topology:
-        """The domains of a topology key, from now on kept up to date."""
-        made = self.topologies.get(key)
-        if made is None:
-            made = self.topologies[key] = (EachRow if key == _EACH_ROW else Topology)(key, self.capacity)
-            for row in self.rows.values():
-                node = self.objects[row]
-                if node is not None:
-                    made.set(row, node.labels)
-        return made
 
     def read_labels(self, keys: set[str]) -> None:
         """From now on filters read these labels: classes must distinguish nodes by them."""
-        if keys <= self.label_keys:
-            return
-        self.label_keys |= keys
-        del self.classes[CLOSED + 1 :]
-        self._class_ids.clear()
-        self.class_epoch += 1
-        for row in self.rows.values():
-            self._classify(row)
-
-    def settle_name_ranks(self, row_gone: tuple[str, int] | None = None) -> None:
-        """Give new rows name ranks between those of their neighbours by name; all anew where crowded."""
-        if row_gone is not None:
-            name, row = row_gone
-            if name in self._name_ranks:
-                self.by_name_rank.pop(self._name_ranks.pop(name), None)
-                del self._sorted[bisect_left(self._sorted, name)]
-            self.name_rank[row] = 0
-        if not self._unranked:
-            return
-        new = [name for name in self._unranked if name in self.rows and name not in self._name_ranks]
-        self._unranked.clear()
-        for done, name in enumerate(new):
-            at = bisect_left(self._sorted, name)
-            above = self._name_ranks[self._sorted[at - 1]] if at else _NAME_RANKS
-            below = self._name_ranks[self._sorted[at]] if at < len(self._sorted) else 0
-            if len(new) - done > _BULK or above - below < 2:
-                self._rank_all()
-                return
-            insort(self._sorted, name)
-            self._set_name_rank(name, self.rows[name], (above + below) // 2)
-            self.touch(self.rows[name])
-
-    @property
-    def unranked(self) -> bool:
-        """Whether rows came that have no name rank yet."""
-        return bool(self._unranked)
+        if self.classes.read_labels(keys):
+            for row in self.rows.values():
+                self._classify(row)
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -322,7 +204,7 @@ class NodeTable:
             self.objects.append(None)
             self.pods.append({})
         self.rows[name] = row
-        self._unranked.append(name)
+        self.name_ranks.unranked.append(name)
         return row
 
     def _grow(self) -> None:
@@ -332,33 +214,20 @@ class NodeTable:
         self._set_matrix(np.concatenate([self.matrix, np.zeros_like(self.matrix)], axis=1), len(self.free))
         self.alloc = [double(column) for column in self.alloc]
         self.extra = np.concatenate([self.extra, np.zeros_like(self.extra)], axis=1)
-        self.device, self.name_rank, self.open = double(self.device), double(self.name_rank), double(self.open)
-        self.shares, self.static, self.cordoned = double(self.shares), double(self.static), double(self.cordoned)
-        self._stamp = double(self._stamp)
-        for topology in self.topologies.values():
-            topology.domain = double(topology.domain)
+        self.device, self.open = double(self.device), double(self.open)
+        self.shares, self.cordoned = double(self.shares), double(self.cordoned)
+        self.classes.grow()
+        self.name_ranks.grow()
+        self.topologies.grow()
         self.capacity *= 2
-        self.renew()
+        self.changes.grow()
 
     def _set_matrix(self, matrix: Ints, lines: int) -> None:
         self.matrix = matrix
         self.free = list(matrix[:lines])
-        self.renew()
+        self.changes.renew()
         if lines:
             self.cpu, self.memory = self.free[0], self.free[1]
-
-    def _rank_all(self) -> None:
-        self._sorted = sorted(self.rows)
-        step = _NAME_RANKS // (len(self._sorted) + 1)
-        self.by_name_rank.clear()
-        for place, name in enumerate(self._sorted, 1):
-            self._set_name_rank(name, self.rows[name], _NAME_RANKS - place * step)
-        self.renew()
-
-    def _set_name_rank(self, name: str, row: int, name_rank: int) -> None:
-        self._name_ranks[name] = name_rank
-        self.name_rank[row] = name_rank
-        self.by_name_rank[name_rank] = row
 
     def _resize(self, row: int, old: Node | None, node: Node) -> None:
         before = old.allocatable if old else {}
@@ -391,16 +260,6 @@ class NodeTable:
         self.device[: self.count] = self.devices.keep(self.device[: self.count])
         return True
 
-    def _list_images(self, row: int, old: Node | None, node: Node | None) -> None:
-        self.images_version += 1
-        for name, _ in old.images if old is not None else ():
-            holders = self.images.get(name, {})
-            holders.pop(row, None)
-            if not holders:
-                self.images.pop(name, None)
-        for name, size in node.images if node is not None else ():
-            self.images.setdefault(name, {})[row] = size
-
     def _device_count(self, allocatable: dict[str, int]) -> int:
         for resource in self.gpu_resources:
             if allocatable.get(resource):
@@ -420,17 +279,4 @@ class NodeTable:
             self.totals_version += 1
 
     def _classify(self, row: int) -> None:
-        node = self.objects[row]
-        if node is None or not self.open[row]:
-            self.static[row] = CLOSED
-            return
-        labels = {key: value for key, value in node.labels.items() if key in self.label_keys}
-        name = node.name if NAME_FIELD in self.label_keys else ""
-        key = (tuple(sorted(labels.items())), node.taints, node.unschedulable, node.features, name)
-        number = self._class_ids.get(key)
-        if number is None:
-            number = self._class_ids[key] = len(self.classes)
-            self.classes.append(
-                NodeClass(labels, node.taints, unschedulable=node.unschedulable, features=node.features, name=name)
-            )
-        self.static[row] = number
+        self.classes.classify(row, self.objects[row] if self.open[row] else None)

@@ -33,7 +33,7 @@ class Eligibility:
 
     def row(self, nodes: NodeTable, row: int) -> bool:
         """Whether one row counts."""
-        return all(each.domain.item(row) for each in self.topologies) and self._class(nodes, nodes.static.item(row))
+        return all(each.domain.item(row) for each in self.topologies) and self._class(nodes, nodes.classes.column.item(row))
 
     def rows(self, nodes: NodeTable) -> Mask:
         """For each row whether it counts."""
@@ -43,16 +43,16 @@ class Eligibility:
             result &= each.domain[:count] > 0
         if self._admits is not None:
             self._class(nodes, 0)
-            result &= self._classes[nodes.static[:count]]
+            result &= self._classes[nodes.classes.column[:count]]
         return result
 
     def _class(self, nodes: NodeTable, number: int) -> bool:
         if self._admits is None:
             return True
-        if self._epoch != nodes.class_epoch:
-            self._epoch = nodes.class_epoch
+        if self._epoch != nodes.classes.epoch:
+            self._epoch = nodes.classes.epoch
             self._classes = np.zeros(0, np.bool_)
-        known, wanted = len(self._classes), len(nodes.classes)
+        known, wanted = len(self._classes), len(nodes.classes.known)
         if known < wanted:
             verdicts = [self._admits(each) for each in range(known, wanted)]
             self._classes = np.concatenate([self._classes, np.array(verdicts, np.bool_)])
@@ -82,11 +82,11 @@ class Tally:
     def refresh(self) -> Tally:
         """Take over what changed since the last refresh."""
         nodes = self.nodes
-        if self._generation != nodes.generation or len(self.sums) < len(self.topology.values):
+        if self._generation != nodes.changes.generation or len(self.sums) < len(self.topology.values):
             self._rebuild()
-        elif self._cursor != nodes.ring_end:
-            start, self._cursor = self._cursor, nodes.ring_end
-            for row in nodes.changed_since(start).tolist():
+        elif self._cursor != nodes.changes.end:
+            start, self._cursor = self._cursor, nodes.changes.end
+            for row in nodes.changes.since(start).tolist():
                 self._repair(row)
         return self
 
@@ -123,7 +123,7 @@ class Tally:
 
     def _rebuild(self) -> None:
         nodes, size = self.nodes, len(self.topology.values)
-        self._generation, self._cursor = nodes.generation, nodes.ring_end
+        self._generation, self._cursor = nodes.changes.generation, nodes.changes.end
         where = np.zeros(nodes.capacity, np.int32)
         where[: nodes.count] = self.topology.domain[: nodes.count]
         if self.eligibility is not None:

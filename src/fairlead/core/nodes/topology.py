@@ -1,13 +1,16 @@
-"""Topology: which domain of a label key each node lies in: a column of domain numbers, 0 where a node lacks the key."""
+"""Topologies: which domain of a label key each node lies in: a column of domain numbers, 0 where a node lacks the key."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from typing_extensions import override
 
 from fairlead.core.model.arrays import Domains
+from fairlead.core.model.nodes import Node
+
+_EACH_ROW = "\0"  # no label key
 
 
 class Topology:
@@ -44,3 +47,48 @@ class EachRow(Topology):
         while len(self.values) <= row + 1:
             self.values.append("")
         self.domain[row] = row + 1
+
+
+class Topologies:
+    """The topologies that are asked for, kept up to date. version: raised when a node comes, goes, or changes its labels."""
+
+    def __init__(self, capacity: int, rows: Mapping[str, int], objects: Sequence[Node | None]) -> None:
+        self.version = 0
+        self._capacity = capacity
+        self._rows = rows
+        self._objects = objects
+        self._by_key: dict[str, Topology] = {}
+
+    @property
+    def each_row(self) -> Topology:
+        """Every row a domain of its own."""
+        return self.of(_EACH_ROW)
+
+    def of(self, key: str) -> Topology:
+        """The domains of a topology key, from now on kept up to date."""
+        made = self._by_key.get(key)
+        if made is None:
+            made = self._by_key[key] = (EachRow if key == _EACH_ROW else Topology)(key, self._capacity)
+            for row in self._rows.values():
+                node = self._objects[row]
+                if node is not None:
+                    made.set(row, node.labels)
+        return made
+
+    def set(self, row: int, labels: Mapping[str, str]) -> None:
+        """A row's node has these labels now."""
+        self.version += 1
+        for topology in self._by_key.values():
+            topology.set(row, labels)
+
+    def clear(self, row: int) -> None:
+        """The row is vacant."""
+        self.version += 1
+        for topology in self._by_key.values():
+            topology.clear(row)
+
+    def grow(self) -> None:
+        """There are twice as many rows."""
+        self._capacity *= 2
+        for topology in self._by_key.values():
+            topology.domain = np.concatenate([topology.domain, np.zeros_like(topology.domain)])

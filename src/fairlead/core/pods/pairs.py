@@ -59,14 +59,14 @@ class _Count:
         wanted = (key, eligibility.key if eligibility else None)
         tally = self.tallies.get(wanted)
         if tally is None:
-            tally = self.tallies[wanted] = Tally(nodes, self.rows, nodes.topology(key), eligibility)
+            tally = self.tallies[wanted] = Tally(nodes, self.rows, nodes.topologies.of(key), eligibility)
         return tally
 
     def per_row(self, nodes: NodeTable) -> Tally:
         """This count as it is, every row a domain of its own."""
         tally = self.tallies.get(None)
         if tally is None:
-            tally = self.tallies[None] = Tally(nodes, self.rows, nodes.each_row, None)
+            tally = self.tallies[None] = Tally(nodes, self.rows, nodes.topologies.each_row, None)
         return tally
 
 
@@ -92,7 +92,7 @@ class TermCount(_Count):
     def weighed(self, nodes: NodeTable) -> Tally:
         """The sums of the weights over the domains of the term's topology key."""
         if self._weighed is None:
-            self._weighed = Tally(nodes, self.weights, nodes.topology(self.term.topology_key), None)
+            self._weighed = Tally(nodes, self.weights, nodes.topologies.of(self.term.topology_key), None)
         return self._weighed
 
     def forget(self) -> None:

@@ -100,7 +100,7 @@ class Pools:
     def pinned(self, ranking: Ranking) -> Charge:
         """What a pod of a shape will be charged besides wherever it is placed: of pools outside which no node admits it."""
         nodes, shape = self.nodes, ranking.shape
-        stamp = (self.version, nodes.class_epoch, nodes.labels_version)
+        stamp = (self.version, nodes.classes.epoch, nodes.topologies.version)
         known = self._pinned.get(shape.number)
         if known is None or known[0] != stamp:
             admitted = ranking.admitted(slice(0, nodes.count)) & nodes.open[: nodes.count]

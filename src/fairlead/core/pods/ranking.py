@@ -19,7 +19,8 @@ from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import DeviceFit
-from fairlead.core.nodes.table import CLOSED, NAME_RANK_BITS
+from fairlead.core.nodes.name_ranks import NAME_RANK_BITS
+from fairlead.core.nodes.node_classes import CLOSED
 from fairlead.core.pods.filters import devices, first_refusal, gpu_headroom, labels_read, relations, resources
 from fairlead.core.pods.filters.base import Relation, Surroundings
 from fairlead.core.pods.pairs import LabelSet
@@ -41,9 +42,10 @@ class Ranking:
 
     def __init__(self, shape: Shape, around: Surroundings, strategy: Strategy) -> None:
         self.shape = shape
-        self.nodes = around.nodes
+        self.nodes = nodes = around.nodes
         self.around = around
         self.strategy = strategy
+        self._changes, self._classes, self._name_ranks = nodes.changes, nodes.classes, nodes.name_ranks
         # Upstream's scores always count what is preferred; ours put it first, where a pod prefers anything at all.
         self._wishes = shape.profile == KUBERNETES_PROFILE or shape.wants_company or bool(shape.spec.preferred_nodes)
         self._admitted: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
@@ -134,7 +136,7 @@ class Ranking:
         blocks = self._blocks
         block = int(blocks.argmax())
         key = blocks.item(block)
-        return -1 if key < 0 else self.nodes.by_name_rank[key & _NAME_RANK_MASK]
+        return -1 if key < 0 else self._name_ranks.rows[key & _NAME_RANK_MASK]
 
     def _prefers(self) -> bool:
         return self._wishes and self.preferences.any
@@ -187,25 +189,25 @@ class Ranking:
 
     def counts(self) -> Ints:
         """How many pods of this shape each row holds one after the other; shape (rows,), not to be written to."""
-        nodes = self.nodes
-        if nodes.unranked:
-            nodes.settle_name_ranks()
+        changes = self._changes
+        if self._name_ranks.unranked:
+            self._name_ranks.settle()
         held = self._counted_since()
         if held is None:
             held = self._count()
         held.flags.writeable = False
-        self._held, self._held_at = held, (nodes.generation, nodes.ring_end)
+        self._held, self._held_at = held, (changes.generation, changes.end)
         return held
 
     def _counted_since(self) -> Ints | None:
         """What `counts` found last, with the few rows counted anew that changed since then; None if that does not do."""
-        nodes, held, (generation, place) = self.nodes, self._held, self._held_at
-        end = nodes.ring_end
-        if held is None or generation != nodes.generation or end - place > _FEW_COUNTED or len(held) != nodes.count:
+        changes, held, (generation, place) = self._changes, self._held, self._held_at
+        end = changes.end
+        if held is None or generation != changes.generation or end - place > _FEW_COUNTED or len(held) != self.nodes.count:
             return None
         if place != end:
             held = held.copy()
-            for row in set(nodes.ring[place:end].tolist()):
+            for row in set(changes.ring[place:end].tolist()):
                 held[row] = self.count_on(row)
         return held
 
@@ -247,7 +249,7 @@ class Ranking:
     def most(self) -> int:
         """A bound of `ceiling`, found anew only when nodes have changed: of parts of several devices it may be too large."""
         nodes, shape = self.nodes, self.shape
-        if self._most[:2] != (nodes.described, nodes.class_epoch):
+        if self._most[:2] != (nodes.described, self._classes.epoch):
             rows = slice(0, nodes.count)
             held = resources.counts(nodes.alloc, shape.demand, rows)
             held[~(nodes.open[rows] & self.admitted(rows))] = 0
@@ -255,7 +257,7 @@ class Ranking:
                 there = nodes.devices.total[nodes.devices.whole[nodes.device[rows]]] // WHOLE
                 held = np.minimum(held, np.where(there >= shape.gpus, there * (WHOLE // shape.gpu_milli) // shape.gpus, 0))
                 held[~nodes.shares[rows]] = 0
-            self._most = nodes.described, nodes.class_epoch, int(held.sum())
+            self._most = nodes.described, self._classes.epoch, int(held.sum())
         return self._most[2]
 
     def ceilings(self) -> Ints:
@@ -269,47 +271,47 @@ class Ranking:
     def admitted(self, rows: Rows) -> npt.NDArray[np.bool_]:
         """For each row whether the static filters admit this shape."""
         self._judge_classes()
-        result: npt.NDArray[np.bool_] = self._admitted[self.nodes.static[rows]]
+        result: npt.NDArray[np.bool_] = self._admitted[self._classes.column[rows]]
         return result
 
     def admits(self, row: int) -> bool:
         """Whether the static filters admit this shape to one row."""
         self._judge_classes()
-        return self._admitted.item(self.nodes.static.item(row))
+        return self._admitted.item(self._classes.column.item(row))
 
     # -- upkeep --------------------------------------------------------------------------------
 
     def _judge_classes(self) -> None:
-        nodes = self.nodes
-        if self._class_epoch != nodes.class_epoch:
-            self._class_epoch = nodes.class_epoch
+        classes = self._classes
+        if self._class_epoch != classes.epoch:
+            self._class_epoch = classes.epoch
             self._admitted = np.zeros(0, np.bool_)
         known = len(self._admitted)
-        if known < len(nodes.classes):
+        if known < len(classes.known):
             verdicts = [
-                number != CLOSED and first_refusal(self.shape.spec, nodes.classes[number]) is None
-                for number in range(known, len(nodes.classes))
+                number != CLOSED and first_refusal(self.shape.spec, classes.known[number]) is None
+                for number in range(known, len(classes.known))
             ]
             self._admitted = np.concatenate([self._admitted, np.array(verdicts, np.bool_)])
 
     def _repair(self) -> None:
-        nodes, strategy = self.nodes, self.strategy
-        if nodes.unranked:
-            nodes.settle_name_ranks()
-        if self._generation != nodes.generation or self._epoch != strategy.epoch:
+        changes, strategy = self._changes, self.strategy
+        if self._name_ranks.unranked:
+            self._name_ranks.settle()
+        if self._generation != changes.generation or self._epoch != strategy.epoch:
             self._rebuild()
             return
-        start, end = self._cursor, nodes.ring_end
+        start, end = self._cursor, changes.end
         behind = end - start
         if not behind:
             return
         self._cursor = end
         if behind <= _FEW:
             for place in range(start, end):
-                self._repair_row(nodes.ring.item(place))
+                self._repair_row(changes.ring.item(place))
         else:
-            rows = nodes.changed_since(start)
-            if len(rows) * 2 > nodes.count:
+            rows = changes.since(start)
+            if len(rows) * 2 > self.nodes.count:
                 self._rebuild()
             else:
                 self._repair_rows(rows)
@@ -322,8 +324,8 @@ class Ranking:
         self._score_all(nodes.count)
         self._key[nodes.count :] = _NONE
         self._blocks = self._key.reshape(-1, BLOCK).max(axis=1)
-        self._cursor = nodes.ring_end
-        self._generation = nodes.generation
+        self._cursor = self._changes.end
+        self._generation = self._changes.generation
         self._epoch = self.strategy.epoch
 
     @property
@@ -356,7 +358,7 @@ class Ranking:
             return
         scores = self.strategy.rows(shape, rows, states, costs)
         scores <<= NAME_RANK_BITS
-        scores |= nodes.name_rank[rows]
+        scores |= self._name_ranks.column[rows]
         scores[~ok] = _NONE
         self._key[rows] = scores
 
@@ -379,12 +381,12 @@ class Ranking:
         states = nodes.device[fitting]
         scores = self.strategy.rows(shape, fitting, states, shape.fit.costs(states) if shape.asks_devices else None)
         scores <<= NAME_RANK_BITS
-        scores |= nodes.name_rank[fitting]
+        scores |= self._name_ranks.column[fitting]
         keys[places] = scores
         return keys
 
     def _key_of(self, row: int) -> int:
-        return (self.strategy.row(self.shape, row) << NAME_RANK_BITS) | self.nodes.name_rank.item(row)
+        return (self.strategy.row(self.shape, row) << NAME_RANK_BITS) | self._name_ranks.column.item(row)
 
     def _repair_rows(self, rows: npt.NDArray[np.int32]) -> None:
         if self.nodes.count > len(self._key):

@@ -74,22 +74,22 @@ class Candidates:
                 heappush(self._heap, (cost, row))
             self._choices[row] = cost, choice
         # What was tried and taken back has been entered into the ring: nothing changed by it.
-        self._generation, self._cursor = state.nodes.generation, state.nodes.ring_end
+        self._generation, self._cursor = state.nodes.changes.generation, state.nodes.changes.end
         return choice
 
     def _forget_changed(self) -> None:
         nodes, stamp = self.state.nodes, protected.stamp(self.state)
-        known = self._generation == nodes.generation and self._protected == stamp
+        known = self._generation == nodes.changes.generation and self._protected == stamp
         if not known or self.ranking.relations or self._budgets != self.state.budgets.version:
             self._budgets, self._protected = self.state.budgets.version, stamp
             self._choices.clear()
             self._heap.clear()
             self._unknown = set(nodes.rows.values())
         else:
-            for row in nodes.changed_since(self._cursor).tolist():
+            for row in nodes.changes.since(self._cursor).tolist():
                 self._choices.pop(row, None)
                 self._unknown.add(row)
-        self._generation, self._cursor = nodes.generation, nodes.ring_end
+        self._generation, self._cursor = nodes.changes.generation, nodes.changes.end
 
     def _work_out(self) -> None:
         state = self.state

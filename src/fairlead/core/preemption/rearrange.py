@@ -245,7 +245,7 @@ class Rearrangement:
         nodes = self.state.nodes
         found: dict[tuple[object, ...], int] = {}
         for row in rows:
-            alike: tuple[object, ...] = (nodes.static.item(row), nodes.device.item(row))
+            alike: tuple[object, ...] = (nodes.classes.column.item(row), nodes.device.item(row))
             if self._small:
                 there = (block.tasks for block in self._movers.on(row) if block.tasks[0].row >= 0)
                 alike = (
@@ -273,7 +273,7 @@ class Rearrangement:
         free = nodes.devices.total[nodes.device[found]] if shape.gpus else nodes.free[nodes.resources["cpu"]][found]
         choices: list[tuple[tuple[int, float, str], int, tuple[Block, ...]]] = []
         tried = 0
-        for row in found[np.lexsort((-nodes.name_rank[found], -free))].tolist():
+        for row in found[np.lexsort((-nodes.name_ranks.column[found], -free))].tolist():
             if not self._movers.on(row):
                 continue
             tried += 1

@@ -115,8 +115,8 @@ class Reservations:
     def begin(self, now: float) -> None:
         """A pass begins: windows open and close, nodes come and go. Holds of units are renewed by `actions/reserve.py`."""
         self.now = now
-        if self._labels != self.nodes.labels_version:
-            self._labels = self.nodes.labels_version
+        if self._labels != self.nodes.topologies.version:
+            self._labels = self.nodes.topologies.version
             for reservation in self.given.values():
                 self._lay(reservation)
             for hold in self.of_units():

@@ -58,7 +58,7 @@ class BoundPods:
             tables.pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
             task.reshape(ranking)
             tables.pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
-            tables.nodes.touch(row)
+            tables.nodes.changes.touch(row)
             tables.nodes.gained.add(row)
         else:
             task.reshape(ranking)
@@ -106,7 +106,7 @@ class BoundPods:
         changed = pod.terminating != task.pod.terminating or pod.labels != task.pod.labels
         if row >= 0 and changed:
             tables.pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
-            tables.nodes.touch(row)
+            tables.nodes.changes.touch(row)
             tables.nodes.gained.add(row)
         other, limited = pod.service_class != task.pod.service_class, pod.time_limit != task.pod.time_limit
         if task.gang is not None and (pod.bound, pod.starting, pod.terminating) != (

@@ -231,7 +231,7 @@ class Pending:
     def settle(self, now: float) -> None:
         """Urgent tasks go up, jobs are counted, and delayed tasks wait again."""
         self.stale = False
-        self._tables.nodes.settle_name_ranks()
+        self._tables.nodes.name_ranks.settle()
         with self._isolation.guard("settle"):
             self._become_urgent(now)
         if self.uncounted:

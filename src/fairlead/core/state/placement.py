@@ -72,7 +72,7 @@ class Placement:
             self._queues.charge(task, 1, row)
             if task.instead_of:
                 self.charge_instead(task)
-        nodes.touch(row)
+        nodes.changes.touch(row)
         if nodes.gpu_headroom_wanted and shape.gpus:
             nodes.gained.add(row)  # fewer free GPUs: work without devices may have a place there now
 
@@ -96,14 +96,14 @@ class Placement:
             self._queues.charge(task, -1, row)
         if task.instead_of:
             self.charge_back(task)
-        nodes.touch(row)
+        nodes.changes.touch(row)
         if not log.depth:
             nodes.gained.add(row)
 
     def _reset(self, saved: tuple[Task, int, tuple[int, ...], int]) -> None:
         task, old_row, devices, row = saved
         task.row, task.devices = old_row, devices
-        self._nodes.touch(row)
+        self._nodes.changes.touch(row)
 
     def devices_of(self, task: Task, row: int) -> tuple[int, ...]:
         """The devices counted for a pod that is on a row already: the ones that would be chosen.
@@ -155,7 +155,7 @@ class Placement:
         if row is not None:
             self._pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
             self._holdings.add(task.shape.spec, row, -1)
-            self._nodes.touch(row)
+            self._nodes.changes.touch(row)
             self._nodes.gained.add(row)
 
     def counted_on(self, task: Task) -> int:

@@ -115,7 +115,7 @@ class StateRecovery:
 
     def distrust(self) -> None:
         """Derive anew what is remembered only to save time."""
-        self._tables.nodes.renew()
+        self._tables.nodes.changes.renew()
         self._tables.shapes.renew()
         self._pass_caches.drop()
         self._tables.queues.accounts.changes.everything = True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.pods import PodSpec
-from fairlead.core.nodes.table import NodeClass
+from fairlead.core.nodes.node_classes import NodeClass
 from fairlead.core.pods.filters import declared_features, node_affinity, node_name, taints, unschedulable
 from fairlead.core.pods.filters.base import Relation, Surroundings
 from fairlead.core.pods.filters.host_ports import HostPorts

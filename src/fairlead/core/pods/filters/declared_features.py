@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.pods import PodSpec
-from fairlead.core.nodes.table import NodeClass
+from fairlead.core.nodes.node_classes import NodeClass
 
 
 class _DeclaredFeatures:

@@ -10,7 +10,7 @@ from fairlead.api.names import QUARANTINED_LABEL
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.selectors import NAME_FIELD, SelectorTerm, any_term_holds
-from fairlead.core.nodes.table import NodeClass
+from fairlead.core.nodes.node_classes import NodeClass
 
 QUARANTINED = "node(s) are quarantined for gangs (annotation fairlead.dev/quarantine-reason)"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.selectors import NAME_FIELD
-from fairlead.core.nodes.table import NodeClass
+from fairlead.core.nodes.node_classes import NodeClass
 
 
 class _NodeName:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.nodes import Taint
 from fairlead.core.model.pods import PodSpec, Toleration
-from fairlead.core.nodes.table import NodeClass
+from fairlead.core.nodes.node_classes import NodeClass
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -16,7 +16,8 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.pods import PodSpec, SpreadConstraint
 from fairlead.core.model.selectors import matches
-from fairlead.core.nodes.table import CLOSED, NodeTable
+from fairlead.core.nodes.node_classes import CLOSED
+from fairlead.core.nodes.table import NodeTable
 from fairlead.core.nodes.tallies import Eligibility
 from fairlead.core.pods.filters import node_affinity, taints
 from fairlead.core.pods.filters.base import Refusal, Relation, Surroundings
@@ -112,7 +113,7 @@ def eligibility(nodes: NodeTable, spec: PodSpec, given: SpreadConstraint, keys: 
         def admits(number: int) -> bool:
             if number == CLOSED:
                 return False
-            node = nodes.classes[number]
+            node = nodes.classes.known[number]
             return (not by_affinity or node_affinity.FILTER.admits(spec, node)) and (
                 not given.honor_taints or taints.untolerated(spec, node) is None
             )
@@ -122,4 +123,4 @@ def eligibility(nodes: NodeTable, spec: PodSpec, given: SpreadConstraint, keys: 
         (spec.node_selector, spec.affinity) if by_affinity else None,
         spec.tolerations if given.honor_taints else None,
     )
-    return Eligibility(key, tuple(nodes.topology(each) for each in sorted(set(keys))), admits)
+    return Eligibility(key, tuple(nodes.topologies.of(each) for each in sorted(set(keys))), admits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.nodes import Taint
 from fairlead.core.model.pods import PodSpec
-from fairlead.core.nodes.table import NodeClass
+from fairlead.core.nodes.node_classes import NodeClass
 from fairlead.core.pods.filters.taints import tolerates
 
 _TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")

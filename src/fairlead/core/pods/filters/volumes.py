@@ -107,7 +107,7 @@ class _ByRow(Relation):
         self._seen: tuple[int, int] = (-1, -1)
 
     def refused(self) -> Mask | None:
-        seen = (self.around.storage.version, self.nodes.labels_version)
+        seen = (self.around.storage.version, self.nodes.topologies.version)
         if seen != self._seen:
             self._seen = seen
             self._kept = np.zeros(self.nodes.count, np.bool_)

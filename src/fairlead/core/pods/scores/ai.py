@@ -143,7 +143,7 @@ class Ai(Strategy):
         result: Ints = self._score(
             shape,
             0 if costs is None else costs,
-            self.pressure.of(nodes.static[rows]) if self.pressure.any and shape.gpus else 0,
+            self.pressure.of(nodes.classes.column[rows]) if self.pressure.any and shape.gpus else 0,
             nodes.devices.total[states],
             nodes.cpu[rows],
             nodes.memory[rows],
@@ -159,7 +159,7 @@ class Ai(Strategy):
         result: int = self._score(
             shape,
             shape.fit.one_cost(device) if shape.gpus else 0,
-            self.pressure.of(nodes.static.item(row)).item() if self.pressure.any and shape.gpus else 0,
+            self.pressure.of(nodes.classes.column.item(row)).item() if self.pressure.any and shape.gpus else 0,
             nodes.devices.total.item(device),
             nodes.cpu.item(row),
             nodes.memory.item(row),

@@ -16,7 +16,7 @@ import numpy as np
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.units import WHOLE
-from fairlead.core.nodes.table import CLOSED
+from fairlead.core.nodes.node_classes import CLOSED
 from fairlead.core.pods.filters import first_refusal
 from fairlead.core.pods.filters.node_affinity import named_nodes
 
@@ -70,7 +70,7 @@ class Pressure:
         nodes = self.nodes
         rows = slice(0, nodes.count)
         devices = nodes.devices.total[nodes.devices.whole[nodes.device[rows]]]
-        supply = np.bincount(nodes.static[rows], weights=devices, minlength=len(nodes.classes))
+        supply = np.bincount(nodes.classes.column[rows], weights=devices, minlength=len(nodes.classes.known))
         supply[CLOSED] = 0
         present = np.flatnonzero(supply).tolist()
         everything = float(supply.sum())
@@ -78,7 +78,7 @@ class Pressure:
         pressing = []
         for kind in kinds:
             spec = self._specs[kind]
-            there = sum(supply.item(number) for number in present if first_refusal(spec, nodes.classes[number]) is None)
+            there = sum(supply.item(number) for number in present if first_refusal(spec, nodes.classes.known[number]) is None)
             if 0 < there < everything:
                 pressing.append((spec, self._asked[kind] * everything / (self._total * there)))
         changed = tuple(pressing) != self._pressing
@@ -90,16 +90,16 @@ class Pressure:
     def of(self, classes: Any) -> Any:
         """The pressure on nodes of these classes, one number or an array."""
         nodes = self.nodes
-        if self._class_epoch != nodes.class_epoch:
-            self._class_epoch = nodes.class_epoch
+        if self._class_epoch != nodes.classes.epoch:
+            self._class_epoch = nodes.classes.epoch
             self._of_class = np.zeros(0, np.int64)
         known = len(self._of_class)
-        if known < len(nodes.classes):
-            more = [0 if number == CLOSED else self._reckon(number) for number in range(known, len(nodes.classes))]
+        if known < len(nodes.classes.known):
+            more = [0 if number == CLOSED else self._reckon(number) for number in range(known, len(nodes.classes.known))]
             self._of_class = np.concatenate([self._of_class, np.array(more, np.int64)])
         return self._of_class[classes]
 
     def _reckon(self, number: int) -> int:
-        node = self.nodes.classes[number]
+        node = self.nodes.classes.known[number]
         load = sum(rate for spec, rate in self._pressing if first_refusal(spec, node) is None)
         return int(WHOLE * load / (1 + load))

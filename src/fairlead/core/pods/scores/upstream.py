@@ -19,7 +19,9 @@ from typing_extensions import override
 from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.pods import SpreadConstraint
 from fairlead.core.model.selectors import SelectorTerm, term_holds
-from fairlead.core.nodes.table import NAME_RANK_BITS, NodeClass, NodeTable
+from fairlead.core.nodes.name_ranks import NAME_RANK_BITS
+from fairlead.core.nodes.node_classes import NodeClass
+from fairlead.core.nodes.table import NodeTable
 from fairlead.core.nodes.tallies import Tally
 from fairlead.core.pods.filters.node_affinity import by_name, only_excludes, only_names
 from fairlead.core.pods.filters.pod_affinity import who
@@ -66,7 +68,7 @@ class Kubernetes(Strategy):
     @property
     def epoch(self) -> int:
         """Images count by how many nodes have them: then every node's score changes."""
-        return self.nodes.images_version
+        return self.nodes.images.version
 
     @epoch.setter
     def epoch(self, value: int) -> None:
@@ -141,7 +143,7 @@ def image_locality(nodes: NodeTable, shape: Shape, rows: Rows) -> Ints:
     count = nodes.count
     sums: Ints = np.zeros(count, np.int64)
     for name in shape.spec.images:
-        holders = nodes.images.get(name)
+        holders = nodes.images.rows.get(name)
         if holders:
             share = len(holders) / len(nodes.rows)
             for row, size in holders.items():
@@ -166,7 +168,7 @@ class _ByClass:
     def of(self, rows: Indices) -> Ints:
         """The number of each row's class."""
         self._learn()
-        result: Ints = self._numbers[self.nodes.static[rows]]
+        result: Ints = self._numbers[self.nodes.classes.column[rows]]
         return result
 
     @property
@@ -177,12 +179,12 @@ class _ByClass:
 
     def _learn(self) -> None:
         nodes = self.nodes
-        if self._epoch != nodes.class_epoch:
-            self._epoch = nodes.class_epoch
+        if self._epoch != nodes.classes.epoch:
+            self._epoch = nodes.classes.epoch
             self._numbers = np.zeros(0, np.int64)
         known = len(self._numbers)
-        if known < len(nodes.classes):
-            more = [self._judge(node) for node in nodes.classes[known:]]
+        if known < len(nodes.classes.known):
+            more = [self._judge(node) for node in nodes.classes.known[known:]]
             self._numbers = np.concatenate([self._numbers, np.array(more, np.int64)])
 
 
@@ -206,8 +208,8 @@ class _Named:
     def of(self, rows: Indices) -> Ints:
         """The weight of each row."""
         nodes = self.nodes
-        if self._version != nodes.labels_version or len(self._by_row) < nodes.count:
-            self._version = nodes.labels_version
+        if self._version != nodes.topologies.version or len(self._by_row) < nodes.count:
+            self._version = nodes.topologies.version
             self._by_row = np.full(nodes.count, self._others, np.int64)
             for name, weight in self.weights.items():
                 if name in nodes.rows:
@@ -350,7 +352,7 @@ class Spreading:
         self.nodes = around.nodes
         self.strict = strict  # nodes that lack a topology key are left out
         keys = tuple(each.topology_key for each in constraints)
-        self.topologies = [around.nodes.topology(key) for key in keys]
+        self.topologies = [around.nodes.topologies.of(key) for key in keys]
         self.constraints: list[tuple[SpreadConstraint, Tally]] = []
         namespace = shape.labels.namespace if shape.labels else ""
         for each in constraints:
