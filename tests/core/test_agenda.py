@@ -2,7 +2,8 @@
 
 import random
 
-from fairlead.core.model.agenda import Agenda
+from fairlead.core.model.agenda import Agenda, Timers
+from fairlead.core.model.undo import UndoLog
 
 
 def test_it_says_what_a_dictionary_would_say_and_takes_no_more_memory():
@@ -20,6 +21,7 @@ def test_it_says_what_a_dictionary_would_say_and_takes_no_more_memory():
                     agenda.drop(key)
                 case "due":
                     now += draw.randrange(20)
+                    assert agenda.passed(now) == sorted(each for each, at in judge.items() if at <= now)
                     expected = [each for _, each in sorted((at, each) for each, at in judge.items() if at <= now)]
                     assert list(agenda.due(now)) == expected
                     judge = {each: at for each, at in judge.items() if at > now}
@@ -38,3 +40,32 @@ def test_what_is_put_again_while_it_is_read_comes_at_its_new_time():
         if key == "a" and seen.count("a") < 3:
             agenda.put("a", 2.5)
     assert seen == ["a", "b", "a", "a"]
+
+
+def test_a_trial_leaves_the_times_as_they_were():
+    agenda, log = Agenda(), UndoLog()
+    agenda.put("old", 5.0)
+    mark = log.mark()
+    for key in ("old", "new"):
+        log.call(agenda.restore, (key, agenda.at(key)))
+        agenda.put(key, 1.0)
+    log.rollback(mark)
+    assert agenda.at("old") == agenda.next == 5.0
+    assert "new" not in agenda
+
+
+def test_the_next_pass_is_due_for_the_first_timer():
+    timers, derived = Timers(), [None]
+    assert timers.next is None
+    starts, limits = timers.agenda("starts"), timers.agenda("limits")
+    timers.derive("derived", lambda: derived[0])
+    assert timers.next is None
+    starts.put("a", 7.0)
+    limits.put("b", 5.0)
+    assert timers.next == 5.0
+    derived[0] = 3.0
+    assert timers.next == timers.of("derived") == 3.0
+    derived[0] = None
+    limits.drop("b")
+    assert timers.next == timers.of("starts") == 7.0
+    assert timers.of("limits") is None

@@ -611,8 +611,9 @@ def test_pauses_double_up_to_an_hour_and_begin_anew_after_a_while(monkeypatch):
         now, pauses = NOW, []
         for _ in range(9):
             confirm(state, run(state, now))
-            pauses.append(round(state.isolation.next_due - now))
-            now = state.isolation.next_due
+            due = state.timers.of("isolation")
+            pauses.append(round(due - now))
+            now = due
     assert pauses == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
     assert _placed(confirm(state, run(state, now))) == ["poison-0"]
     run(state, now + 7200.0)

@@ -138,9 +138,9 @@ def test_the_grace_of_evictions_is_bounded(grace, given):
     state.upsert_pod(pod("v", "vision", gpus=8, created=1.0))
     (plan,) = [each for each in run(state, 1.0) if isinstance(each, Preempt)]
     assert dict(plan.graces).get("uid-b") == given
-    assert state.departures.next_due is not None
+    assert state.timers.of("departures") is not None
     state.departures.unreported(100.0)
-    assert state.departures.next_due == 1.0 + min(grace, 3600) + 120
+    assert state.timers.of("departures") == 1.0 + min(grace, 3600) + 120
 
 
 def test_a_victim_that_does_not_answer_has_a_longer_pause_each_time():

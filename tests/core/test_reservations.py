@@ -219,7 +219,7 @@ def test_maintenance_begins_on_empty_nodes_because_of_time_limits_and_no_pod_is_
         "expected": "Reservation",
     }
     assert "this pod has no time limit" in refused(decided)["endless"].message
-    assert state.reserved.next_due == 10 * HOUR
+    assert state.timers.of("reservations") == 10 * HOUR
     state.upsert_pod(pod("late", queue="q", gpus=2, service_class="short"))
     assert start(state, 8.5 * HOUR) == {"late": "a"}
     state.upsert_pod(pod("later", queue="q", gpus=4, service_class="short"))

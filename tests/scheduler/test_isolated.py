@@ -19,7 +19,7 @@ from fairlead.core.queues.lines import QueueLines
 from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.bound import BoundPods
 from fairlead.core.state.cluster import ClusterState
-from fairlead.core.state.evictions import Evictions
+from fairlead.core.state.in_flight import InFlight
 from fairlead.core.state.leftovers import Leftovers
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.placement import Placement
@@ -123,7 +123,7 @@ def test_an_event_that_cannot_be_applied_affects_no_other(monkeypatch, what):
 
 @pytest.mark.parametrize(
     ("owner", "where"),
-    [(Placement, "unassign"), (Placement, "part"), (Evictions, "_forget_plan"), (Leftovers, "release")],
+    [(Placement, "unassign"), (Placement, "part"), (InFlight, "gone"), (Leftovers, "release")],
 )
 def test_a_pod_that_goes_half_way_is_gone(monkeypatch, owner, where):
     core, outputs = loop()

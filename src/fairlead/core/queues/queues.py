@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from fairlead.api.names import DEFAULT_QUEUE
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.agenda import Timers
 from fairlead.core.model.nodes import NodePool
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue
@@ -28,7 +29,7 @@ from fairlead.core.queues.waiting import Waiting
 class Queues:
     """The parts, and what keeps them in step. queues: the tree's, by name."""
 
-    def __init__(self, log: UndoLog, nodes: NodeTable, policy: Policy) -> None:
+    def __init__(self, log: UndoLog, nodes: NodeTable, policy: Policy, timers: Timers) -> None:
         self.log = log
         self.tree = QueueTree(nodes)
         self.queues = self.tree.queues
@@ -37,7 +38,7 @@ class Queues:
         self.accounts = Accounts(log, self.tree, self.guarantees, fair_users=policy.fair_users)
         self.limits = Limits(self.tree, self.guarantees)
         self.reclaim = Reclaim(self.fair, self.guarantees)
-        self.waiting = Waiting(self.tree, self.fair)
+        self.waiting = Waiting(self.tree, self.fair, timers)
         self.upsert(Queue(DEFAULT_QUEUE))
 
     # -- policies ------------------------------------------------------------------------------

@@ -196,7 +196,6 @@ class Reservations:
         if reservation.end > self.now and rows:
             self.holds[key] = Hold(key, rows, reservation.start, reservation.end, given=reservation)
 
-    @property
     def next_due(self) -> float | None:
         """When something changes by itself."""
         times = [due for due in (self.due, self.head_due) if due is not None]

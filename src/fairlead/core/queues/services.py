@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fairlead.core.model.agenda import Agenda
+from fairlead.core.model.agenda import Agenda, Timers
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.attained import AttainedService, begun, running_with
@@ -24,14 +24,14 @@ _MOMENT = 1.0  # seconds; sooner than this nothing is checked again
 class Services:
     """The classes, and what follows from them for tasks now. starts: how many pods have come to run; each may be a victim."""
 
-    def __init__(self) -> None:
+    def __init__(self, timers: Timers) -> None:
         self.classes: dict[str, ServiceClass] = {}
         self.now = 0.0
         self.starts = 0
         self.attained = AttainedService()
-        self.limits = TimeLimits(self.of)
+        self.limits = TimeLimits(self.of, timers)
         self._levels: dict[str | tuple[str, str], int] = {}  # of what runs, in this pass
-        self._due = Agenda()  # uids: when a pod becomes preemptible for a unit for which it was not
+        self._due: Agenda[str] = Agenda()  # uids: when a pod becomes preemptible for a unit for which it was not
 
     def upsert(self, service: ServiceClass) -> bool:
         """A class came or changed; whether it did."""

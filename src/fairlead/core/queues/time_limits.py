@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from fairlead.core.model.agenda import Agenda
+from fairlead.core.model.agenda import Agenda, Timers
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.attained import begun
@@ -16,9 +16,9 @@ _ASK_AGAIN = 60.0  # seconds until an eviction for a time limit is asked for onc
 class TimeLimits:
     """The limits of tasks, and when those that run reach theirs. class_of: the service class of a task."""
 
-    def __init__(self, class_of: Callable[[Task], ServiceClass]) -> None:
+    def __init__(self, class_of: Callable[[Task], ServiceClass], timers: Timers) -> None:
         self._class_of = class_of
-        self._ends = Agenda()  # UIDs: when a pod has run as long as it may
+        self._ends: Agenda[str] = timers.agenda("time limits")  # UIDs: when a pod has run as long as it may
 
     def of(self, task: Task) -> float:
         """Seconds that a task may run: as it asks, no longer than its class allows and its kubelet lets it."""
@@ -42,11 +42,6 @@ class TimeLimits:
     def forget(self, uid: str) -> None:
         """A pod is gone."""
         self._ends.drop(uid)
-
-    @property
-    def next(self) -> float | None:
-        """When the next of those that run has run as long as it may."""
-        return self._ends.next
 
     def reached(self, tasks: dict[str, Task], now: float) -> Iterator[Task]:
         """Those that run and have run as long as they may; each once, and again after a while if it is still there."""

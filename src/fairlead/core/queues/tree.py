@@ -139,6 +139,9 @@ class PendingClass:
         if unit.user in self.limited:
             self.queue.stopped.doubt(self, (unit.user,))
 
+    def __lt__(self, other: PendingClass) -> bool:
+        return self.order() < other.order()
+
     def order(self) -> tuple[str, str]:
         """The same in every process: by queue, then by composition."""
         if self._order is None:

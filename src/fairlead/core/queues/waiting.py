@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fairlead.api.reasons import Reason
+from fairlead.core.model.agenda import Agenda, Timers
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
@@ -43,7 +44,7 @@ class Versions(NamedTuple):
 class Waiting:
     """All units that wait, and the order in which they are served."""
 
-    def __init__(self, tree: QueueTree, fair: FairShares) -> None:
+    def __init__(self, tree: QueueTree, fair: FairShares, timers: Timers) -> None:
         self.tree = tree
         self.fair = fair
         self.order = QueueOrder(tree.queues, self._first, fair.dominant_share_with, lambda: tree.nodes.totals_version)
@@ -51,12 +52,13 @@ class Waiting:
         self.held_back: set[PendingClass] = set()  # of the unschedulable: held back for a job that waits
         self.plannable: set[PendingClass] = set()  # of the unschedulable: capacity may be reserved for them
         self.unreported: set[PendingClass] = set()  # in which units came since the others were given the reason
-        self.requeue_at: dict[PendingClass, float] = {}  # pending classes that are tried again at some time, whatever happens
+        self._requeues: Agenda[PendingClass] = timers.agenda("requeues")  # when they are tried again, whatever happens
         self.checked = Versions(0, 0, 0, 0, 0)  # as of the last check of all unschedulable classes
         self.late: set[PendingClass] = set()  # in which units came since a limit stopped their users
         self.blocked_by: dict[PendingClass, BlockedBy] = {}  # would take from others in vain -> who would take that in turn
         self.unlisted: list[tuple[PendingClass, Exception]] = []  # could not be put in order, and why
         self.backing_off: set[PendingClass] = set()  # a search for victims was due during its backoff
+        timers.derive("backoffs", self._first_backoff)
 
     def push(self, name: str, unit: Unit) -> None:
         """Let a unit wait in its queue."""
@@ -104,7 +106,7 @@ class Waiting:
     def _leave_unschedulable(self, pending_class: PendingClass) -> None:
         for sets in (self.unschedulable, self.held_back, self.plannable):
             sets.discard(pending_class)
-        self.requeue_at.pop(pending_class, None)
+        self._requeues.drop(pending_class)
 
     def mark_unschedulable(self, pending_class: PendingClass, reason: Reason, again_at: float | None = None) -> list[Unit]:
         """None of the units of this class can be placed for now; returns those for which the reason is to be reported.
@@ -112,7 +114,7 @@ class Waiting:
         again_at: when they are tried again although nothing happened.
         """
         if again_at is not None:
-            self.requeue_at[pending_class] = again_at
+            self._requeues.put(pending_class, again_at)
         pending_class.unschedulable = reason
         pending_class.queue.touch()
         pending_class.offered, pending_class.moved = None, 0
@@ -195,16 +197,13 @@ class Waiting:
             self.tree.stopped.remove(stop)
         self.blocked_by.pop(pending_class, None)
 
-    @property
-    def next_due(self) -> float | None:
-        """When something is tried again although nothing happened."""
-        return min(
-            (*self.requeue_at.values(), *(pending_class.search.backoff_until for pending_class in self.backing_off)), default=None
-        )
+    def _first_backoff(self) -> float | None:
+        """When the first backoff of a search ends."""
+        return min((pending_class.search.backoff_until for pending_class in self.backing_off), default=None)
 
     def due(self, now: float) -> list[PendingClass]:
         """Pending classes that are tried again by now although nothing happened."""
-        return sorted((pending_class for pending_class, at in self.requeue_at.items() if at <= now), key=PendingClass.order)
+        return self._requeues.passed(now)
 
     def backoff_over(self, now: float) -> list[PendingClass]:
         """Pending classes whose backoff is over: they may search again. Each is returned once."""

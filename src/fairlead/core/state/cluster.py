@@ -53,6 +53,7 @@ class ClusterState:
         self.tasks = tables.tasks
         self.gangs = tables.gangs
         self.in_flight = tables.in_flight
+        self.timers = tables.timers
         self.notices = tables.notices
         self.foretold = Foretold()
         self.caches = Caches(self)
@@ -350,22 +351,8 @@ class ClusterState:
 
     @property
     def next_due(self) -> float | None:
-        """When a pass is due although nothing happened: a backoff or a rest ends, or a gang's grace."""
-        parts = (
-            self.queues.waiting,
-            self.pending,
-            self.reserved,
-            self.moves,
-            self.suspended,
-            self.starts,
-            self.departures,
-            self.isolation,
-        )
-        times = [due for part in parts if (due := part.next_due) is not None]
-        times += [self.services.limits.next] if self.services.limits.next is not None else []
-        if self.queues.waiting.unschedulable and (due := self.services.next_due) is not None:
-            times.append(due)
-        return min(times, default=None)
+        """When a pass is due although nothing happened: a backoff or a rest ends, or a gang's grace (`Timers`)."""
+        return self.timers.next
 
 
 def _who_may(policy: Queue) -> tuple[object, ...]:

@@ -183,7 +183,6 @@ class Departures:
             message += f"; since {at_time(since)}, until {at_time(due)} at the latest"
         return Reason(ReasonCode.WAITING_FOR_VICTIMS, message, {"victims": len(victims)})
 
-    @property
     def next_due(self) -> float | None:
         """When a place must be released, a wait reported, or an eviction hastened."""
         if not self.leaving and not self._report_at:

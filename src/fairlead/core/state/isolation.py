@@ -131,8 +131,8 @@ class Isolation:
         self.caught: list[Caught] = []
         self._faults: list[Fault] = []  # not yielded yet
         self._records: dict[str, _Record] = {}
-        self._due = Agenda()  # subjects: when each is tried again
-        self._ended = Agenda()  # subjects: when a record without further faults is forgotten
+        self._due: Agenda[str] = tables.timers.agenda("isolation")  # subjects: when each is tried again
+        self._ended: Agenda[str] = Agenda()  # subjects: when a record without further faults is forgotten
         self._abandoned: list[tuple[list[Task], Exception]] = []  # could not be set aside, so that the pass was given up
         self._class_faults: dict[int, int] = {}  # id of a pending class -> its faults in this pass
 
@@ -152,11 +152,6 @@ class Isolation:
     def rests(self, site: str, key: str = "") -> bool:
         """Whether a step is left out for a subject for now."""
         return bool(self._records) and self.why(key or site) is not None
-
-    @property
-    def next_due(self) -> float | None:
-        """When the next subject is tried again."""
-        return self._due.next
 
     def why_of(self, gang: Gang) -> Reason | None:
         """Why members of a gang are set aside, if some are."""

@@ -52,6 +52,7 @@ class Moves:
         self.budget = MoveBudget(tables.policy)
         self.defragments_at: float | None = None  # when nodes are emptied next
         self.free = FreeDevices(tables.nodes)
+        tables.timers.derive("moves", self._next_due)
 
     # -- which pods may be moved ---------------------------------------------------------------
 
@@ -259,9 +260,8 @@ class Moves:
         for uid in [uid for uid, kept in self._in_flight.returning.items() if kept.until <= now or uid not in self._tables.tasks]:
             self._give_up(self._in_flight.take(uid))
 
-    @property
-    def next_due(self) -> float | None:
-        """When a place is given up."""
+    def _next_due(self) -> float | None:
+        """When a place is given up, or nodes are emptied."""
         times = [kept.until for kept in (*self._in_flight.kept.values(), *self._in_flight.returning.values())]
         times += [self.defragments_at] if self.defragments_at is not None else []
         return min(times, default=None)

@@ -23,6 +23,7 @@ class Parts:
         self.placement = Placement(tables)
         self.isolation = Isolation(tables)
         self.departures = Departures(tables.policy, tables.tasks, tables.services)
+        tables.timers.derive("departures", self.departures.next_due)
         self.overrides = Overrides(tables.policy, tables.tasks)
         self.starts = Starts(tables, self.departures, self.isolation)
         self.belonging = Belonging(tables, self.placement, self.isolation)

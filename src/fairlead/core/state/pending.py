@@ -38,8 +38,9 @@ class Pending:
         self.faulty: set[str] = set()
         self.stale = True
         self.uncounted = False
-        self._delayed = Agenda()  # uids: when a task is tried again after a write that failed
-        self._nearing = Agenda()  # uids: when a task that waits becomes more urgent
+        self._delayed: Agenda[str] = tables.timers.agenda("delays")  # uids: when a task is tried again after a write that failed
+        self._nearing: Agenda[str] = tables.timers.agenda("urgency")  # uids: when a task that waits becomes more urgent
+        tables.timers.derive("graces", self._first_grace)
 
     # -- coming to wait ------------------------------------------------------------------------
 
@@ -218,15 +219,10 @@ class Pending:
 
     # -- before the next decision --------------------------------------------------------------
 
-    @property
-    def next_due(self) -> float | None:
-        """When a task is tried again, becomes more urgent, or a gang's grace ends."""
-        times = [due for agenda in (self._delayed, self._nearing) if (due := agenda.next) is not None]
-        for key in self.faulty:
-            gang = self._tables.gangs.get(key)
-            if gang is not None:
-                times.append((gang.fault_at or 0.0) + self._tables.policy.gang_grace)
-        return min(times, default=None)
+    def _first_grace(self) -> float | None:
+        """When the first grace of a gang that lacks members ends."""
+        gangs = (gang for key in self.faulty if (gang := self._tables.gangs.get(key)) is not None)
+        return min(((gang.fault_at or 0.0) + self._tables.policy.gang_grace for gang in gangs), default=None)
 
     def settle(self, now: float) -> None:
         """Urgent tasks go up, jobs are counted, and delayed tasks wait again."""

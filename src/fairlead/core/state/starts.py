@@ -32,8 +32,8 @@ class Starts:
         self._departures = departures
         self._isolation = isolation
         self._touched: set[str] = set()  # gangs to be judged in the next pass
-        self._due = Agenda()  # gangs: when they are judged next
-        self._retries = Agenda()  # gangs: when they may be placed again
+        self._due: Agenda[str] = tables.timers.agenda("starts")  # gangs: when they are judged next
+        self._retries: Agenda[str] = tables.timers.agenda("restarts")  # gangs: when they may be placed again
         self._since: dict[str, tuple[str, float]] = {}  # UID -> the reason that its status gives, and since when
         self._asked: dict[str, set[str]] = {}  # gang -> UIDs of members that were to go, each once
         self.stay: dict[str, Reason] = {}  # gangs with late members without a controller: those stay
@@ -68,11 +68,6 @@ class Starts:
         self.stay.pop(key, None)
 
     # -- decisions -----------------------------------------------------------------------------
-
-    @property
-    def next_due(self) -> float | None:
-        """When the next gang is to be judged, or placed again."""
-        return min((each for each in (self._due.next, self._retries.next) if each is not None), default=None)
 
     @property
     def failing(self) -> int:

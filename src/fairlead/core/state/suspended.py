@@ -16,12 +16,13 @@ too, when its user resumes the job, and when nothing is recorded of its pods; ag
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
 from fairlead.api.names import API_VERSION, KUBERNETES_PROFILE, ROLES_LABEL, fitting
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.agenda import Agenda
 from fairlead.core.model.groups import Group, Member, Target
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.transactions import Binding, Evict, Resume, Suspension, Transaction
@@ -50,13 +51,13 @@ class Suspended:
         self._owners = GroupOwners(tables.log)
         self._placeholders: dict[str, list[str]] = {}  # group -> UIDs of those that wait or have places
         self._changed: set[str] = set()  # groups whose placeholders may be due
-        self._leaving: dict[str, float] = {}  # group -> when its pods should be gone
-        self._coming: dict[str, float] = {}  # group -> until when places are kept
+        self._leaving: Agenda[str] = tables.timers.agenda("suspensions")  # group -> when its pods should be gone
+        self._coming: Agenda[str] = tables.timers.agenda("resumes")  # group -> until when places are kept
         self._epochs: dict[str, int] = {}  # group -> the last one; of groups that are gone the highest is kept, as `_floor`
         self._floor = 0
         self._over: set[str] = set()  # groups of which something has ended: perhaps no target applies any more
         self._withdrawn: set[str] = set()
-        self._unconfirmed: dict[str, float] = {}  # group -> when its target is withdrawn once more, unless that was observed
+        self._unconfirmed: Agenda[str] = tables.timers.agenda("withdrawals")  # group -> when once more, unless it was observed
         self._served: dict[str, tuple[str, ...]] = {}  # group -> owners whose jobs carry on what they attained
         self._roles: dict[str, str] = {}  # group -> digest of the roles that its job has now
         self._paused: set[str] = set()  # groups whose jobs their users have suspended, too
@@ -76,7 +77,7 @@ class Suspended:
             return
         if target.epoch >= self._epochs.get(key, 0):
             self._epochs[key] = target.epoch
-            self._unconfirmed.pop(key, None)
+            self._unconfirmed.drop(key)
         for owner in target.owners:
             self._owners.put(owner, key)
         if target.state != "Suspended":
@@ -94,7 +95,7 @@ class Suspended:
     def _pause(self, key: str) -> None:
         """Its user suspends it, too: until the user resumes it nothing waits in its stead, and no places are reserved."""
         self._paused.add(key)
-        self._coming.pop(key, None)
+        self._coming.drop(key)
         self._drop(key)
 
     @property
@@ -109,9 +110,9 @@ class Suspended:
     def remove(self, key: str) -> None:
         """A PodGroup is gone, and its target state with it."""
         self.targets.pop(key, None)
-        self._leaving.pop(key, None)
+        self._leaving.drop(key)
         self._withdrawn.discard(key)
-        self._unconfirmed.pop(key, None)
+        self._unconfirmed.drop(key)
         self._paused.discard(key)
         self._roles.pop(key, None)
         self._drop(key, waiting_only=True)
@@ -131,9 +132,9 @@ class Suspended:
         placed = [each for each in self._of(key) if each.row >= 0]
         alike = next((each for each in placed if each.shape is task.shape and each.queue == task.queue), None)
         if alike is not None:
-            row, devices, until = alike.row, alike.devices, self._coming.get(key, self._tables.services.now)
+            row, devices, until = alike.row, alike.devices, self._coming.at(key)
             self._remove(key, alike)
-            self._moves.reserve(task, row, devices, until)
+            self._moves.reserve(task, row, devices, self._tables.services.now if until is None else until)
         elif not placed and self._placeholders.get(key):
             self._withdraw(key)  # it was resumed by others
 
@@ -148,12 +149,11 @@ class Suspended:
                     self._tables.services.watch(task)
                 else:
                     self._pending.rerank(task)
-        for key in sorted(self._coming):
-            if self._coming[key] <= now:
-                del self._coming[key]
-                self._drop(key)
-                self._over.add(key)
-                self._changed.add(key)
+        for key in self._coming.passed(now):
+            self._coming.drop(key)
+            self._drop(key)
+            self._over.add(key)
+            self._changed.add(key)
         changed, self._changed = self._changed, set()
         for key in sorted(changed):
             self._drop_outdated(key)
@@ -166,9 +166,10 @@ class Suspended:
     def _await(self, key: str, now: float) -> None:
         """Placeholders for a suspended job, once its pods are gone."""
         if any(self._pods(key)):
-            self._leaving.setdefault(key, now + _PATIENCE)
+            if key not in self._leaving:
+                self._leaving.put(key, now + _PATIENCE)
             return
-        self._leaving.pop(key, None)
+        self._leaving.drop(key)
         if key not in self._paused:
             self._raise(key)
             self._drop_outdated(key)
@@ -196,7 +197,7 @@ class Suspended:
             self._carry(key, target.owners, target.attained, target.since)
         self._over.add(key)
         if self.targets.pop(key, None) is not None:
-            self._leaving.pop(key, None)
+            self._leaving.drop(key)
             self._drop(key, waiting_only=True)
 
     def _carry(self, key: str, owners: Iterable[str], attained: float, since: float) -> None:
@@ -223,8 +224,8 @@ class Suspended:
         next epoch of a forgotten group is above all epochs that were.
         """
         over, self._over = self._over, set()
-        due = (self._leaving, self._coming, self._unconfirmed)
-        used: tuple[Collection[str], ...] = (self.targets, self._placeholders, self._withdrawn, *due)
+        timers = (self._leaving, self._coming, self._unconfirmed)
+        used: tuple[Container[str], ...] = (self.targets, self._placeholders, self._withdrawn, *timers)
         over = {key for key in over if not any(key in each for each in used)}
         for key in over:
             self._owners.forget(key)
@@ -268,7 +269,7 @@ class Suspended:
         if not self._placeholders[key]:
             del self._placeholders[key]
             if key not in self.targets:
-                self._coming.pop(key, None)
+                self._coming.drop(key)
             self._over.add(key)
         self._events.remove(task.pod.uid)
 
@@ -278,11 +279,6 @@ class Suspended:
     def _pods(self, key: str) -> Iterator[Task]:
         """The pods that a job still has."""
         return (task for task in self._tables.owned.of(self._owners.of(key)) if not task.pod.placeholder)
-
-    @property
-    def next_due(self) -> float | None:
-        """When something happens by itself."""
-        return min((*self._leaving.values(), *self._coming.values(), *self._unconfirmed.values()), default=None)
 
     # -- decisions -----------------------------------------------------------------------------
 
@@ -316,7 +312,8 @@ class Suspended:
                 continue  # one of them is on its way out: it is started again anyway, and half a gang could never resume
             log, services, epoch = self._tables.log, self._tables.services, self._next_epoch(key)
             log.insert(self._epochs, key, epoch)
-            log.insert(self._leaving, key, now + _PATIENCE)
+            log.call(self._leaving.restore, (key, self._leaving.at(key)))
+            self._leaving.put(key, now + _PATIENCE)
             for task in tasks:
                 self._owners.put(task.pod.owner, key)
             # Its start may lie ahead of a clock that was set back.
@@ -394,19 +391,19 @@ class Suspended:
     def resume(self, tasks: list[Task], now: float) -> Resume:
         """Placeholders got places: their job may run again."""
         key = tasks[0].gang.key if tasks[0].gang is not None else ""
-        self._coming[key] = now + _KEPT_FOR
+        self._coming.put(key, now + _KEPT_FOR)
         epoch = self._epochs[key] = self._next_epoch(key)
         nodes = tuple(self._tables.nodes.names[task.row] for task in tasks)
         return Resume(key, epoch, tuple(task.ref for task in tasks), nodes, *self._carry_on(key))
 
     def unanswered(self, now: float) -> Iterator[Transaction]:
         """Where no operator acts on a target its pods are evicted; targets that are overtaken are withdrawn."""
-        for key in sorted(key for key, due in self._leaving.items() if due <= now):
-            del self._leaving[key]
+        for key in self._leaving.passed(now):
+            self._leaving.drop(key)
             self._over.add(key)
             pods = list(self._pods(key))
             if pods and all(task.pod.terminating for task in pods):
-                self._leaving[key] = now + _PATIENCE  # they take long to end
+                self._leaving.put(key, now + _PATIENCE)  # they take long to end
                 continue
             asked = [task for task in pods if task.state is TaskState.EVICTING and not task.pod.terminating]
             if asked:
@@ -416,11 +413,11 @@ class Suspended:
                 yield Evict(tuple(Binding(task.ref, task.pod.node) for task in asked), key, reason, graces)
             if pods:
                 self._withdrawn.add(key)
-        withdrawn, self._withdrawn = self._withdrawn | {key for key, due in self._unconfirmed.items() if due <= now}, set()
+        withdrawn, self._withdrawn = self._withdrawn.union(self._unconfirmed.passed(now)), set()
         for key in sorted(withdrawn):
             gang = self._tables.gangs.get(key)
             if gang is not None and gang.group is not None:
-                self._unconfirmed[key] = now + _PATIENCE
+                self._unconfirmed.put(key, now + _PATIENCE)
             epoch = self._epochs[key] = self._next_epoch(key)
             self.targets.pop(key, None)
             self._over.add(key)

@@ -6,6 +6,7 @@ The parts of the state share these. They are made here, in an order in which eac
 from __future__ import annotations
 
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
+from fairlead.core.model.agenda import Timers
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.nodes.storage import Storage
@@ -42,11 +43,15 @@ class Tables:
         self.storage = Storage()
         strategies = {AI_PROFILE: scores.make(policy, self.nodes), KUBERNETES_PROFILE: Kubernetes(self.nodes, {})}
         self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
-        self.services = Services()
+        self.timers = Timers()
+        self.services = Services(self.timers)
         self.runtimes = RunTimes(self.services)
-        self.queues = Queues(self.log, self.nodes, policy)
+        self.queues = Queues(self.log, self.nodes, policy, self.timers)
         self.reserved = Reservations(self.log, self.nodes, self.queues, self.runtimes)
         self.admission = Admission(self.queues, self.services, self.pairs.namespaces)
+        self.timers.derive("reservations", self.reserved.next_due)
+        # That a pod may be preempted from now on matters only to what waits.
+        self.timers.derive("preemptible", lambda: self.services.next_due if self.queues.waiting.unschedulable else None)
         self.tasks: dict[str, Task] = {}
         self.owned = Owned(self.tasks)
         self.gangs: dict[str, Gang] = {}
