@@ -1,8 +1,9 @@
-"""The agenda against a plain dictionary of times."""
+"""Agendas against plain dictionaries of times; timers; backoffs."""
 
 import random
 
 from fairlead.core.model.agenda import Agenda, Timers
+from fairlead.core.model.backoff import backoff
 from fairlead.core.model.undo import UndoLog
 
 
@@ -69,3 +70,8 @@ def test_the_next_pass_is_due_for_the_first_timer():
     limits.drop("b")
     assert timers.next == timers.of("starts") == 7.0
     assert timers.of("limits") is None
+
+
+def test_a_backoff_doubles_up_to_its_limit():
+    assert [backoff(10.0, times, 60.0) for times in (1, 2, 3, 4, 5)] == [10.0, 20.0, 40.0, 60.0, 60.0]
+    assert backoff(1.0, 5000, 1e9) == 2.0**16, "a float holds no more than a thousand doublings"

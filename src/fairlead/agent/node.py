@@ -21,6 +21,7 @@ from fairlead.agent.devices import WHOLE, Devices, found
 from fairlead.agent.process import Container
 from fairlead.agent.recipe import Manifest, RecipeError, recipe, volumes
 from fairlead.api import names
+from fairlead.api.names import HOSTNAME_LABEL
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import REFUSAL_GRACE, ApiError, Client, Unreachable, encode, refuses
 from fairlead.cluster.kubernetes.informer import Informer
@@ -129,7 +130,7 @@ class Agent:
             await asyncio.sleep(wait)
 
     async def _register(self) -> None:
-        labels = {"kubernetes.io/hostname": self.name, "fairlead.dev/agent": "true"}
+        labels = {HOSTNAME_LABEL: self.name, "fairlead.dev/agent": "true"}
         if self.devices.free:
             labels[names.GPU_SHARING_LABEL] = names.OWN_AGENT
         labels |= self.options.labels

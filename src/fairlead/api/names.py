@@ -159,3 +159,8 @@ SIMULATED_OUTCOME_ANNOTATION: Final = "fairlead.dev/simulated-outcome"
 """On a pod in a simulated cluster: `Succeeded` or `Failed`, how it ends."""
 SIMULATED_START_FAILURE_ANNOTATION: Final = "fairlead.dev/simulated-start-failure"
 """On a pod in a simulated cluster: why its containers do not start, as a kubelet reports it: `REASON` or `REASON: MESSAGE`."""
+
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+REGION_LABEL: Final = "topology.kubernetes.io/region"
+"""Kubernetes' labels of nodes."""

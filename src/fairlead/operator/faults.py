@@ -18,6 +18,7 @@ import structlog
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.translate import Change
+from fairlead.core.model.backoff import backoff
 
 log = structlog.get_logger("faults")
 
@@ -39,7 +40,7 @@ class About(NamedTuple):
 
 def pause(failures: int) -> float:
     """Seconds until an object that failed so often is tried again."""
-    return min(FIRST_WAIT * 2.0 ** min(failures - 1, 16), LONGEST_WAIT)
+    return backoff(FIRST_WAIT, failures, LONGEST_WAIT)
 
 
 def reraised(_site: str, _subject: str, error: Exception) -> None:

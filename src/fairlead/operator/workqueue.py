@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from fairlead.cluster.kubernetes.client import ApiError, Unreachable
+from fairlead.core.model.backoff import backoff
 from fairlead.operator.faults import Report, pause, reraised
 
 log = structlog.get_logger("operator")
@@ -70,7 +71,7 @@ class WorkQueue:
 
     def _failed(self, key: str, error: Exception) -> None:
         if isinstance(error, ApiError | Unreachable):
-            wait = self._later(key, lambda failures: min(_FIRST_WAIT * 2.0 ** min(failures - 1, 16), _LONGEST_WAIT))
+            wait = self._later(key, lambda failures: backoff(_FIRST_WAIT, failures, _LONGEST_WAIT))
             log.warning("tried again later", key=key, wait=wait, error=str(error)[:300])
         else:
             self._later(key, pause)

@@ -16,6 +16,7 @@ import msgspec
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.kinds import NODE, POD_GROUP, QUEUE
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Judged, StorageKnown, Synced, Upsert
+from fairlead.core.model.backoff import backoff
 from fairlead.core.model.groups import Group
 from fairlead.core.model.nodes import Node
 from fairlead.core.model.pods import Pod
@@ -156,7 +157,7 @@ class CoreLoop:
             self.deliver([Trouble(pod, f"the object could not be processed: {error!r}")])
             if isinstance(event, Upsert):
                 count = before.count + 1 if before is not None else 1
-                self._again[key] = _Again(event, now + min(_LONGEST, _AGAIN * 2 ** min(count - 1, 10)), count)
+                self._again[key] = _Again(event, now + backoff(_AGAIN, count, _LONGEST), count)
             self._make_whole(event, now)
             self.stale = True
 
@@ -308,7 +309,7 @@ class CoreLoop:
 
     def pause(self) -> float:
         """Seconds until the next pass after one that failed: they grow with each in a row."""
-        return min(_LONGEST_REST, _REST * 2 ** min(self.counters.failing - 1, 10)) if self.counters.failing else 0.0
+        return backoff(_REST, self.counters.failing, _LONGEST_REST) if self.counters.failing else 0.0
 
     def _count(self, transaction: Transaction, now: float) -> None:
         self.counters.decided(transaction, self.state.tasks, now)

@@ -17,6 +17,7 @@ import msgspec
 from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.kinds.queue import QueueResource
+from fairlead.api.names import HOSTNAME_LABEL
 from fairlead.cluster import views
 from fairlead.cluster.kinds import NAMESPACE, NODE, NODE_POOL, POD_GROUP, PRIORITY_CLASS, QUEUE, RESERVATION, SERVICE_CLASS, Kind
 from fairlead.cluster.port import Synced
@@ -230,7 +231,6 @@ _OF_ITS_STATE = (
     "DeletionCandidate",
 )
 """Taints for the state of one node, such as cordoned, which nodes like it do not share."""
-_HOST = "kubernetes.io/hostname"
 
 # -- changes -----------------------------------------------------------------------------------
 
@@ -337,7 +337,7 @@ def add_nodes(objects: Objects, count: int, like: str) -> None:
     taken = {each.metadata.name for each in objects.nodes}
     fresh = (name for number in itertools.count() if (name := f"what-if-{number:04d}") not in taken)
     for name in itertools.islice(fresh, count):
-        labels = copied | ({_HOST: name} if _HOST in copied else {})
+        labels = copied | ({HOSTNAME_LABEL: name} if HOSTNAME_LABEL in copied else {})
         metadata = msgspec.structs.replace(model.metadata, name=name, uid=name, labels=labels)
         objects.nodes.append(msgspec.structs.replace(model, metadata=metadata, spec=spec))
 

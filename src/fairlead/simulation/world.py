@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import crds, names, policies
+from fairlead.api.names import HOSTNAME_LABEL
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.simulated.api.server import ApiServer
@@ -120,7 +121,7 @@ class World:
                 break
         name = f"{pool.name}-{len(self.pools[pool.name]):03d}"
         self.pools[pool.name].append(name)
-        labels = {"kubernetes.io/hostname": name, POOL_LABEL: pool.name, PRODUCT_LABEL: pool.product}
+        labels = {HOSTNAME_LABEL: name, POOL_LABEL: pool.name, PRODUCT_LABEL: pool.product}
         if pool.shares_gpus:
             labels[names.GPU_SHARING_LABEL] = names.OWN_AGENT
         amounts = {"cpu": str(pool.cpu), "memory": "1Ti", "pods": "110", GPU: str(pool.gpus)}

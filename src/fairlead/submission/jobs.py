@@ -18,7 +18,6 @@ Manifest = dict[str, Any]
 
 PROFILE = "fairlead-submit"
 MOST_BYTES = 1 << 20
-_HOSTNAME = "kubernetes.io/hostname"
 _FOLDER, _FILE = "/fairlead", "script"
 _MOST_ENV = 1 << 20
 
@@ -132,14 +131,14 @@ def _pod(name: str, asked: Asked, profile: Profile, container: Manifest, *, scri
 def _affinity(name: str, asked: Asked) -> Manifest:
     """Members on the nodes that are named, one on each as in Slurm, and on none of the others."""
     wanted = [
-        {"key": _HOSTNAME, "operator": operator, "values": values}
+        {"key": names.HOSTNAME_LABEL, "operator": operator, "values": values}
         for operator, values in (("In", asked.on), ("NotIn", asked.not_on))
         if values
     ]
     terms = {"nodeSelectorTerms": [{"matchExpressions": wanted}]}
     affinity: Manifest = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     if len(asked.on) > 1:
-        apart: Manifest = {"topologyKey": _HOSTNAME, "labelSelector": {"matchLabels": {names.JOB_LABEL: name}}}
+        apart: Manifest = {"topologyKey": names.HOSTNAME_LABEL, "labelSelector": {"matchLabels": {names.JOB_LABEL: name}}}
         if asked.array:
             apart["matchLabelKeys"] = [names.ELEMENT_LABEL]
         affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}

@@ -11,6 +11,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.transactions import Binding, Evict, Transaction
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.state.cluster import ClusterState
+from fairlead.core.state.isolation import gang_subject
 
 
 def end_overtime(state: ClusterState, now: float) -> Iterator[Transaction]:
@@ -44,7 +45,7 @@ def dismantle(state: ClusterState, now: float) -> Iterator[Transaction]:
         gang = state.gangs.get(key)
         if gang is None:
             state.pending.faulty.discard(key)
-        elif not state.isolation.rests("dismantle", f"gang/{key}"):
+        elif not state.isolation.rests("dismantle", gang_subject(key)):
             with state.isolation.guard("dismantle", gang):
                 yield from _judge_broken(state, gang, now)
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation
 from fairlead.core.actions.reserve import REPLAN_AFTER, REST, name_of, still_waits
+from fairlead.core.model.agenda import SLACK
+from fairlead.core.model.backoff import backoff
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.search import by_upstream
@@ -56,7 +58,7 @@ def bound_waits(state: ClusterState, now: float) -> None:
         elif (known := table.holds.get(key)) is None or known.head is None:
             with state.isolation.guard("reserve", head.unit):
                 _keep(state, head, now)
-    if len(table.waits) > 2 * len(heads) + 64:
+    if len(table.waits) > 2 * len(heads) + SLACK:
         for key in [key for key, head in table.waits.items() if still_waits(state, head.unit) is None]:
             del table.waits[key]
 
@@ -91,7 +93,7 @@ def _keep(state: ClusterState, head: Head, now: float) -> None:
     hold = plan(state, unit, now)
     unit.overdue = hold is not None and bool(hold.rows)
     head.vain = head.vain + 1 if hold is None else 0
-    head.again = now + min(REST * 2.0**head.vain, _LONGEST_REST) if head.vain else 0.0
+    head.again = now + backoff(REST, head.vain + 1, _LONGEST_REST) if head.vain else 0.0
     if hold is not None:
         table.keep(hold)
 

@@ -26,7 +26,7 @@ def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
     for victim in late:
         departures.stays(victim, now)
     for victim in late:
-        name = f"victim/{victim.pod.key}"
+        name = _subject(victim)
         if state.isolation.rests("departures", name):
             continue
         with state.isolation.guard("departures", name):
@@ -46,7 +46,7 @@ def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
 def hurry(state: ClusterState, now: float) -> Iterator[Evict]:
     """Victims that were deleted with a longer time to end than an eviction may give get the shorter one."""
     for victim in state.departures.slow(now):
-        with state.isolation.guard("departures", f"victim/{victim.pod.key}"):
+        with state.isolation.guard("departures", _subject(victim)):
             ((uid, grace),) = state.departures.graces([victim])
             message = (
                 f"it was deleted with time to end until {at_time(victim.pod.leaves)}, longer than an eviction may take while "
@@ -167,6 +167,10 @@ def _allocate(state: ClusterState, moving: list[Task]) -> bool:
         return isinstance(allocate(state, unit), list)
     finally:
         unit.retire()
+
+
+def _subject(victim: Task) -> str:
+    return f"victim/{victim.pod.key}"
 
 
 def _unit(tasks: list[Task]) -> Unit:

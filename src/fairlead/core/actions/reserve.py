@@ -19,7 +19,7 @@ from fairlead.core.pods.amounts import by_column, lacking
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.attained import begun
-from fairlead.core.queues.reservations import Hold
+from fairlead.core.queues.reservations import Hold, key_of_job
 from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
@@ -133,7 +133,7 @@ def _keep(state: ClusterState, pending_class: PendingClass, unit: Unit, now: flo
 
 def name_of(unit: Unit) -> str:
     """What a unit's hold is called."""
-    return f"gang/{unit.gang.key}" if unit.gang is not None else f"pod/{unit.tasks[0].pod.uid}"
+    return key_of_job(unit.gang, unit.tasks[0].pod.uid)
 
 
 def may_qualify(unit: Unit, why: Reason) -> bool:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, Protocol, TypeVar
 
-_SLACK = 64  # stale entries that are always kept
+SLACK = 64
+"""Stale entries that are always kept where such entries are dropped once they outnumber the others."""
 
 
 class _Key(Protocol):
@@ -89,7 +90,7 @@ class Agenda(Generic[K]):
 
     def _sweep(self) -> None:
         """Leave out what is stale once it outnumbers the rest."""
-        if len(self._heap) > 2 * len(self._times) + _SLACK:
+        if len(self._heap) > 2 * len(self._times) + SLACK:
             self._heap = [(at, key) for key, at in self._times.items()]
             heapify(self._heap)
 

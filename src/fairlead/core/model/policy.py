@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.names import GPU_RESOURCES
+from fairlead.core.model.backoff import backoff
 
 
 class Defragment(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,21 +80,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def write_rest(self, faults: int) -> float:
         """Seconds before a write that was refused so many times is tried again."""
-        return _doubled(self.backoff, faults - 1, self.backoff_limit)
+        return backoff(self.backoff, faults, self.backoff_limit)
 
     def search_rest(self, vain: int) -> float:
         """Seconds before victims are searched for again after so many searches in vain."""
         if vain < self.searches:
             return 0.0
-        return _doubled(self.search_backoff, vain - self.searches, self.search_backoff_limit)
+        return backoff(self.search_backoff, vain - self.searches + 1, self.search_backoff_limit)
 
     def move_rest(self, vain: int) -> float:
         """Seconds before pods to be moved are searched for again after so many searches in vain."""
-        return _doubled(_MOVE_REST, vain - 1, _LONGEST_MOVE_REST) if vain else 0.0
+        return backoff(_MOVE_REST, vain, _LONGEST_MOVE_REST) if vain else 0.0
 
 
 _MOVE_REST, _LONGEST_MOVE_REST = 60.0, 1800.0  # seconds
-
-
-def _doubled(first: float, times: int, limit: float) -> float:
-    return min(first * 2.0 ** min(times, 16), limit)

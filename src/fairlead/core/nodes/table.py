@@ -14,7 +14,7 @@ from fairlead.core.model.arrays import Ints
 from fairlead.core.model.nodes import Node
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.undo import UndoLog
-from fairlead.core.model.units import WHOLE
+from fairlead.core.model.units import LARGE_AMOUNT, MOST_AMOUNT, WHOLE
 from fairlead.core.nodes.devices import DeviceStates
 from fairlead.core.nodes.images import Images
 from fairlead.core.nodes.name_ranks import NameRanks
@@ -23,8 +23,6 @@ from fairlead.core.nodes.row_changes import RowChanges
 from fairlead.core.nodes.topology import Topologies
 
 _FEW_RESOURCES = 8
-_CEILING = 1 << 60
-_CPU_CEILING = 1 << 50
 _TAKES_NOTHING = frozenset(
     f"node.kubernetes.io/{each}"
     for each in ("unschedulable", "not-ready", "unreachable", "out-of-service", "network-unavailable")
@@ -234,7 +232,7 @@ class NodeTable:
         for resource in node.allocatable:
             self.resource(resource)
         for resource, index in self.resources.items():
-            ceiling = _CPU_CEILING if resource == "cpu" else _CEILING
+            ceiling = LARGE_AMOUNT if resource == "cpu" else MOST_AMOUNT
             was, now = (min(each.get(resource, 0), ceiling) for each in (before, node.allocatable))
             if was != now:
                 self.free[index][row] += now - was

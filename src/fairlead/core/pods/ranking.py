@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.pods import PodSpec
-from fairlead.core.model.units import WHOLE
+from fairlead.core.model.units import NOT_REQUESTED, WHOLE
 from fairlead.core.nodes.devices import DeviceFit
 from fairlead.core.nodes.name_ranks import NAME_RANK_BITS
 from fairlead.core.nodes.node_classes import CLOSED
@@ -34,7 +34,6 @@ _NAME_RANK_MASK = (1 << NAME_RANK_BITS) - 1
 _FEW = 3
 _FEW_COUNTED = 8  # so many changed rows are counted one by one, which costs as much as some hundred at once
 _KEPT_BYTES = 256 << 20
-_NOT_WANTED = -(1 << 62)  # free amounts are never below this: a resource that is not asked for never refuses
 
 
 class Ranking:
@@ -332,7 +331,7 @@ class Ranking:
     def need(self) -> Ints:
         """The demand as one amount per line of the nodes' matrix, shape (resources, 1)."""
         if len(self._need) != len(self.nodes.matrix):
-            self._need = np.full((len(self.nodes.matrix), 1), _NOT_WANTED, np.int64)
+            self._need = np.full((len(self.nodes.matrix), 1), NOT_REQUESTED, np.int64)
             for column, amount in self.shape.demand:
                 self._need[column, 0] = amount
         return self._need

@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
 
+from fairlead.core.model.agenda import SLACK
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.queues.tree import Entry, Key, QueueNode, QueuePosition, Step
-
-_SLACK = 64  # entries out of date that are kept besides twice as many as there are queues
 
 
 class QueueOrder:
@@ -102,7 +101,7 @@ class QueueOrder:
         node.listed = self._sequence
         heap = self._top if node.parent is None else node.parent.below
         heappush(heap, (key, node.listed, node))
-        if len(heap) > 2 * len(self.queues) + _SLACK:
+        if len(heap) > 2 * len(self.queues) + SLACK:
             heap[:] = [entry for entry in heap if entry[1] == entry[2].listed]
             heapify(heap)
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairlead.core.model.arrays import Mask
+from fairlead.core.model.backoff import backoff
 from fairlead.core.model.charges import Charge
 from fairlead.core.model.nodes import Reservation
 from fairlead.core.model.selectors import matches
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import NodeTable
-from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.pods.tasks import Gang, Task, Unit
 from fairlead.core.queues.queues import Queues
 from fairlead.core.queues.runtimes import RunTimes
 from fairlead.core.queues.tree import QueueNode
@@ -35,6 +36,16 @@ if TYPE_CHECKING:
 _FIRST_PAUSE, _LONGEST_PAUSE = 600.0, 6 * 3600.0
 HEADS = "head/"
 """Before a key: what was reserved for a unit because it had been passed for too long."""
+
+
+def key_of_reservation(name: str) -> str:
+    """The key of an administrator's reservation among holds."""
+    return f"reservation/{name}"
+
+
+def key_of_job(gang: Gang | None, uid: str) -> str:
+    """The key of the hold for a gang, or a pod without one."""
+    return f"gang/{gang.key}" if gang is not None else f"pod/{uid}"
 
 
 @dataclass(slots=True)
@@ -147,7 +158,7 @@ class Reservations:
         """It came to nothing: there is none for its unit before a pause that doubles each time. first: of that, in seconds."""
         key = hold.key if hold.head is None else HEADS + hold.key
         times = self._given_up.get(key, (0, 0.0))[0] + 1
-        self._given_up[key] = times, now + min(first * 2.0 ** min(times - 1, 16), max(first, _LONGEST_PAUSE))
+        self._given_up[key] = times, now + backoff(first, times, max(first, _LONGEST_PAUSE))
         self.drop(hold)
 
     def backoff_until(self, key: str) -> float:
@@ -171,8 +182,8 @@ class Reservations:
     def remove(self, name: str) -> None:
         """It is gone."""
         self.given.pop(name, None)
-        if f"reservation/{name}" in self.holds:
-            self.drop(self.holds[f"reservation/{name}"])
+        if key_of_reservation(name) in self.holds:
+            self.drop(self.holds[key_of_reservation(name)])
 
     def _lay(self, reservation: Reservation) -> None:
         """The rows of an administrator's reservation: all that it selects, or the first by name that have what it asks for."""
@@ -190,7 +201,7 @@ class Reservations:
             rows.append(row)
             for resource in missing:
                 missing[resource] -= nodes.alloc[nodes.resource(resource)].item(row)
-        key = f"reservation/{reservation.name}"
+        key = key_of_reservation(reservation.name)
         self.holds.pop(key, None)
         self.version += 1
         if reservation.end > self.now and rows:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fairlead.api.reasons import Reason
-from fairlead.core.model.agenda import Agenda, Timers
+from fairlead.core.model.agenda import SLACK, Agenda, Timers
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
@@ -20,7 +20,6 @@ from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.stopped import Stop
 from fairlead.core.queues.tree import PendingClass, Place, QueueNode, QueuePosition, QueueTree, pending_class_of
 
-_SLACK = 64
 """Pending classes that a queue keeps though nothing waits in them, besides as many as there are others."""
 
 
@@ -185,7 +184,7 @@ class Waiting:
         for pending_class in list(node.pending_classes.values()):
             if not pending_class.waiting and pending_class.unschedulable is None:
                 self._dissolve(pending_class)
-        node.sweep_at = 2 * len(node.pending_classes) + _SLACK
+        node.sweep_at = 2 * len(node.pending_classes) + SLACK
 
     def _dissolve(self, pending_class: PendingClass) -> None:
         """No unit waits in a class any more."""

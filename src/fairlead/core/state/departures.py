@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.backoff import backoff
 from fairlead.core.model.instants import at_time
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.pods.waits import awaited_by
@@ -143,7 +144,7 @@ class Departures:
     def stays(self, task: Task, now: float) -> None:
         """A victim did not go in time: it is not chosen again before a pause that doubles each time."""
         times = self._stayed.get(task.pod.uid, (0, 0.0))[0] + 1
-        pause = min(max(self._policy.victim_timeout, 1.0) * 2.0 ** min(times, 16), _LONGEST_PAUSE)
+        pause = backoff(max(self._policy.victim_timeout, 1.0), times + 1, _LONGEST_PAUSE)
         self._stayed[task.pod.uid] = times, now + pause
 
     def spares(self, task: Task, now: float) -> bool:

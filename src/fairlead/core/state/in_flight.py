@@ -15,6 +15,9 @@ from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState
 from fairlead.core.pods.waits import Wait
 
+KEPT_FOR = 120.0
+"""Seconds in which pods must come to the places that are reserved for them, at least."""
+
 Key = tuple[str, str, str, str, int]
 """What a replacement has in common with the pod that it replaces: namespace, owner, queue, group, shape."""
 

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, Self
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
+from fairlead.core.model.backoff import backoff
 from fairlead.core.model.transactions import Fault
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.pods.waits import awaited_by
@@ -49,6 +50,11 @@ _READ_ONLY = (
     "fairlead.core.nodes.tallies",
     "fairlead.core.nodes.topology",
 )
+
+
+def gang_subject(key: str) -> str:
+    """The name of a gang among subjects."""
+    return f"gang/{key}"
 
 
 class Caught(NamedTuple):
@@ -188,7 +194,7 @@ class Isolation:
         """A PodGroup has changed: its members that were set aside are tried again."""
         if not self._records:
             return
-        self.forget(f"gang/{gang.key}")
+        self.forget(gang_subject(gang.key))
         for uid, task in list(gang.tasks.items()):
             if self._records.pop(uid, None) is not None and task.state is TaskState.UNUSABLE:
                 self.recovery.wait_again(task)
@@ -314,11 +320,11 @@ class Isolation:
     def _note(self, site: str, subject: Subject, tasks: list[Task], errors: list[Exception], now: float) -> None:
         keys = [task.pod.uid for task in tasks]
         if isinstance(subject, Gang):
-            keys.append(f"gang/{subject.key}")
+            keys.append(gang_subject(subject.key))
         elif not keys:
             keys.append(subject if isinstance(subject, str) and subject else site)
         count = 1 + max((self._records[key].count for key in keys if key in self._records), default=0)
-        pause = min(_LONGEST, _PAUSE * 2 ** min(count - 1, 10))
+        pause = backoff(_PAUSE, count, _LONGEST)
         gang = subject if isinstance(subject, Gang) else next((task.gang for task in tasks if task.gang is not None), None)
         what = "it is set aside" if tasks else f"the step {site!r} is skipped{f' for {subject}' if subject else ''}"
         message = (

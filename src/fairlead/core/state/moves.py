@@ -25,13 +25,12 @@ from fairlead.core.nodes.idle import FreeDevices
 from fairlead.core.pods.members import first_to_go
 from fairlead.core.pods.tasks import Gang, Placeholder, Task, TaskState, Unit
 from fairlead.core.state.departures import Departures
-from fairlead.core.state.in_flight import GivenUp, Kept, Key
+from fairlead.core.state.in_flight import KEPT_FOR, GivenUp, Kept, Key
 from fairlead.core.state.leftovers import Leftovers
 from fairlead.core.state.move_budget import MoveBudget
 from fairlead.core.state.placement import Placement
 from fairlead.core.state.tables import Tables
 
-_KEPT_FOR = 120.0  # seconds
 _COMES_WITHIN = 60.0  # seconds beyond a victim's time to end in which its controller makes another
 
 
@@ -128,7 +127,7 @@ class Moves:
     def keep(self, victim: Task, placeholder: Placeholder, now: float, after: tuple[str, ...] = ()) -> None:
         """The placeholder is on its row: remember for whom."""
         placeholder.instead_of = victim.pod.uid if placeholder.charged else ""
-        until = now + max(_KEPT_FOR, self._departures.grace(victim) + _COMES_WITHIN)
+        until = now + max(KEPT_FOR, self._departures.grace(victim) + _COMES_WITHIN)
         self._in_flight.keep(Kept(victim.pod.uid, _key(victim), placeholder, until, after))
 
     def after(self, places: dict[str, tuple[int, tuple[int, ...]]], held: Sequence[Task], row: int) -> tuple[str, ...]:

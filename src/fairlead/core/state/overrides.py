@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from fairlead.core.model.backoff import backoff
 from fairlead.core.model.transactions import Warn
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Overrides:
     def refuse(self, uid: str, now: float) -> None:
         """A pod's eviction was refused for its budget's sake: it is not asked for again before a pause that doubles."""
         times = self._refused.get(uid, (0, 0.0))[0] + 1
-        self._refused[uid] = times, now + min(_FIRST_PAUSE * 2.0 ** min(times - 1, 16), _LONGEST_PAUSE)
+        self._refused[uid] = times, now + backoff(_FIRST_PAUSE, times, _LONGEST_PAUSE)
 
     @property
     def any_refused(self) -> bool:

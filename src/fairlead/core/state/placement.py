@@ -10,14 +10,11 @@ from collections.abc import Iterator
 from itertools import chain
 
 from fairlead.core.model.transactions import VolumeChoice
+from fairlead.core.model.units import LARGE_AMOUNT, LEAST_FREE
 from fairlead.core.pods.filters.volumes import VolumeBinding
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task
 from fairlead.core.state.tables import Tables
-
-_HUGE = 1 << 50
-_LEAST_FREE = -(1 << 61)
-"""From which amount of one pod on it is checked whether those of a node can still be counted, and the least that can be free."""
 
 
 class Placement:
@@ -117,11 +114,11 @@ class Placement:
     def is_countable(self, task: Task, row: int) -> bool:
         """Whether the free amounts of a row stay exact integers with a pod on it that another scheduler put there."""
         shape = task.shape
-        if all(amount < _HUGE for _, amount in shape.demand) and max(shape.extra) < _HUGE:
+        if all(amount < LARGE_AMOUNT for _, amount in shape.demand) and max(shape.extra) < LARGE_AMOUNT:
             return True
         free = self._nodes.free
-        return all(free[column].item(row) - amount > _LEAST_FREE for column, amount in shape.demand) and all(
-            line.item(row) + amount < -_LEAST_FREE for line, amount in zip(self._nodes.extra, shape.extra, strict=True)
+        return all(free[column].item(row) - amount > LEAST_FREE for column, amount in shape.demand) and all(
+            line.item(row) + amount < -LEAST_FREE for line, amount in zip(self._nodes.extra, shape.extra, strict=True)
         )
 
     # -- instead of pods that move -------------------------------------------------------------

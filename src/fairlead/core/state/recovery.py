@@ -12,6 +12,7 @@ from typing import Any
 
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.queues.reservations import key_of_job
 from fairlead.core.state.caches import Caches
 from fairlead.core.state.parts import Parts
 from fairlead.core.state.pods import Pods
@@ -65,7 +66,7 @@ class StateRecovery:
             for each in (task,) if kept is None else (task, kept.placeholder):
                 self._lift(each)
             self._pending.applicants.pop(uid, None)
-            tables.reserved.started(f"pod/{uid}" if task.gang is None else f"gang/{task.gang.key}")
+            tables.reserved.started(key_of_job(task.gang, uid))
             task.not_before = 0.0
             task.become(TaskState.UNUSABLE)
 

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
+from fairlead.core.model.backoff import backoff
 from fairlead.core.model.starts import START_RETRIES, START_TIMEOUT, FailedStarts, StartTrouble
 from fairlead.core.model.transactions import Binding, Evict
 from fairlead.core.pods.members import leads
@@ -175,7 +176,7 @@ class Starts:
         # Of members that go alone those that were placed with one that failed a moment ago are of the same start.
         if victims and not again and not (alone and failed is not None and now < failed.until):
             count = failed.count + 1 if failed is not None else 1
-            until = math.ceil(now + min(_FIRST * 2.0 ** min(count - 1, 16), _LONGEST))
+            until = math.ceil(now + backoff(_FIRST, count, _LONGEST))
             gang.failed_starts = FailedStarts(count, float(until), reason.message)
             self._retries.put(gang.key, float(until))
         reports = bool(victims) or gang.key not in self.stay

@@ -28,12 +28,12 @@ from fairlead.core.model.pods import Pod
 from fairlead.core.model.transactions import Binding, Evict, Resume, Suspension, Transaction
 from fairlead.core.pods.owned import GroupOwners
 from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.state.in_flight import KEPT_FOR
 from fairlead.core.state.parts import Parts
 from fairlead.core.state.pods import Pods
 from fairlead.core.state.tables import Tables
 
 _PATIENCE = 60.0  # seconds for the operator, beyond what the pods take to end
-_KEPT_FOR = 120.0  # seconds in which a resumed job's pods must come
 _AI_JOB = f"{API_VERSION}/AIJob/"
 
 
@@ -391,7 +391,7 @@ class Suspended:
     def resume(self, tasks: list[Task], now: float) -> Resume:
         """Placeholders got places: their job may run again."""
         key = tasks[0].gang.key if tasks[0].gang is not None else ""
-        self._coming.put(key, now + _KEPT_FOR)
+        self._coming.put(key, now + KEPT_FOR)
         epoch = self._epochs[key] = self._next_epoch(key)
         nodes = tuple(self._tables.nodes.names[task.row] for task in tasks)
         return Resume(key, epoch, tuple(task.ref for task in tasks), nodes, *self._carry_on(key))

@@ -12,6 +12,7 @@ from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
 from fairlead.api.kinds.common import Condition
 from fairlead.cluster import views
 from fairlead.cluster.times import timestamp
+from fairlead.core.model.backoff import backoff
 from fairlead.operator.jobs.phases import FINISHED
 from fairlead.operator.jobs.plan import Plan
 
@@ -46,7 +47,7 @@ class Notes(msgspec.Struct):
         """The API server refused a member: the next is made ever later."""
         self.refusals = self.refusals + 1 if generation == self.rests_of else 1
         self.rests_of = generation
-        self.rests_until = now + min(_REST * 2.0 ** min(self.refusals - 1, 16), _LONGEST_REST)
+        self.rests_until = now + backoff(_REST, self.refusals, _LONGEST_REST)
 
     def rests(self, now: float, generation: int) -> float:
         """Seconds until members are made again."""

@@ -276,7 +276,7 @@ def _spread(spec: Manifest, job: AIJob) -> None:
     selector = {"matchLabels": {names.JOB_LABEL: job.metadata.name}}
     spec["topologySpreadConstraints"] = [
         {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector}
-        for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
+        for key in (names.HOSTNAME_LABEL, names.ZONE_LABEL)
     ]
 
 

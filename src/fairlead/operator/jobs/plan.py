@@ -16,6 +16,7 @@ from fairlead.api import spans
 from fairlead.api.kinds.ai_job import AIJob, AIJobStatus, JobStarts
 from fairlead.api.kinds.common import Condition
 from fairlead.cluster.times import seconds, timestamp
+from fairlead.core.model.backoff import backoff
 from fairlead.operator.jobs.attempt import STARTED, Attempt, Given
 from fairlead.operator.jobs.defaults import ENDLESS
 from fairlead.operator.jobs.defaults import restarts as restarts_of
@@ -227,7 +228,7 @@ class Step:
         if old is not None and self.now < seconds(old.retry_at):
             return old  # it was placed with one that failed a moment ago: that is one start
         failed = old.failed + 1 if old is not None else 1
-        wait = min(_GIVEN_UP_FOR * 2.0 ** min(failed - 1, 16), _LONGEST_BACKOFF)
+        wait = backoff(_GIVEN_UP_FOR, failed, _LONGEST_BACKOFF)
         self.events.append(("NotStarted", f"{starts.message}: retried in {wait:g} s, the other members continue", True))
         return JobStarts(failed=failed, retry_at=timestamp(math.ceil(self.now + wait)), message=starts.message[:_MOST_TEXT])
 
@@ -290,7 +291,7 @@ class Step:
             ended = self.end(before, Phase.FAILED, f"{why}, and all {limit} restarts are used up", unstarted)
             return msgspec.structs.replace(ended, failed=failed)
         first = max(spans.seconds(self.job.spec.restart.backoff), SHORTEST_BACKOFF)
-        wait = min(first * 2.0 ** min(restarts - 1, 16), _LONGEST_BACKOFF)
+        wait = backoff(first, restarts, _LONGEST_BACKOFF)
         most = f" of {limit}" if limit < ENDLESS else ""
         message = f"{why}: restart {restarts}{most} in {wait:g} s"
         self.events.append(("Restarting", message, True))

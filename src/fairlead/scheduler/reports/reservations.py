@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead.core.model.nodes import Reservation
+from fairlead.core.queues.reservations import key_of_reservation
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.faults import Faults
 from fairlead.scheduler.outputs import ReservationStatus
@@ -37,6 +38,6 @@ class ReservationReports:
 
     def _status(self, reservation: Reservation, now: float) -> ReservationStatus:
         phase = "Pending" if now < reservation.start else "Active" if now < reservation.end else "Over"
-        hold = self._state.reserved.holds.get(f"reservation/{reservation.name}")
+        hold = self._state.reserved.holds.get(key_of_reservation(reservation.name))
         nodes = tuple(sorted(self._state.nodes.names[row] for row in hold.rows)) if hold is not None else ()
         return ReservationStatus(reservation.name, phase, nodes[:_MOST_NODES])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from typing_extensions import override
 
+from fairlead.api.names import REGION_LABEL, ZONE_LABEL
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.pods import PodSpec
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from fairlead.core.pods.shapes import Shape
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
-_ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
-_OLD_LABELS = {"failure-domain.beta.kubernetes.io/zone": _ZONE, "failure-domain.beta.kubernetes.io/region": _REGION}
+_OLD_LABELS = {"failure-domain.beta.kubernetes.io/zone": ZONE_LABEL, "failure-domain.beta.kubernetes.io/region": REGION_LABEL}
 # Inline disks that are attached through these drivers since their own plugins were migrated; they count with them.
 _MIGRATED = {
     "aws": "ebs.csi.aws.com",
@@ -37,7 +37,7 @@ _MIGRATED = {
     "portworx": "pxd.portworx.com",
     "vsphere": "csi.vsphere.vmware.com",
 }
-_PLACE_LABELS = (*_OLD_LABELS, _ZONE, _REGION)
+_PLACE_LABELS = (*_OLD_LABELS, ZONE_LABEL, REGION_LABEL)
 
 
 class VolumeRestrictions(Relation):

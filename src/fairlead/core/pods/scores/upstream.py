@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
+from fairlead.api.names import HOSTNAME_LABEL, ZONE_LABEL
 from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.pods import SpreadConstraint
 from fairlead.core.model.selectors import SelectorTerm, term_holds
@@ -47,8 +48,6 @@ WEIGHTS = {
     "NodeResourcesBalancedAllocation": 1,
     "ImageLocality": 1,
 }
-HOSTNAME = "kubernetes.io/hostname"
-ZONE = "topology.kubernetes.io/zone"
 
 _MI = 1 << 20
 _SMALL_IMAGE = 23 * _MI
@@ -338,7 +337,7 @@ def _normalised(raw: Ints, *, reverse: bool = False) -> Ints:
 class Spreading:
     """Soft spreading: the pod's own constraints, or those that every pod gets that something selects."""
 
-    DEFAULTS = ((HOSTNAME, 3), (ZONE, 5))
+    DEFAULTS = ((HOSTNAME_LABEL, 3), (ZONE_LABEL, 5))
 
     def __init__(
         self,
@@ -359,7 +358,7 @@ class Spreading:
             # A selector that matches everything counts no pod, as upstream.
             count = around.pairs.count((((namespace,), None, each.selector or None),), live=True)
             counts.append(count)
-            if each.topology_key == HOSTNAME:
+            if each.topology_key == HOSTNAME_LABEL:
                 tally = count.per_row(around.nodes)
             else:
                 eligible = eligibility(around.nodes, shape.spec, each, keys if strict else ())
@@ -386,7 +385,7 @@ class Spreading:
         all_counted = bool(counted.all())
         raw = np.zeros(len(rows), np.float64)
         for (constraint, tally), domain in zip(self.constraints, domains, strict=True):
-            if constraint.topology_key == HOSTNAME:
+            if constraint.topology_key == HOSTNAME_LABEL:
                 size = int(np.count_nonzero(counted))
             else:
                 size = int(np.count_nonzero(np.bincount(domain if all_counted else domain[counted])))
