@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fairlead.core.actions import backoff
 from fairlead.core.actions.defragment import empty_nodes
 from fairlead.core.actions.ending import dismantle, end_overtime
 from fairlead.core.actions.heads import bound_waits
@@ -17,7 +18,7 @@ from fairlead.core.actions.outwait import hurry, note_freed, release_late, repor
 from fairlead.core.actions.refusals import notify, report_overdue
 from fairlead.core.actions.requeue import must_requeue, requeue, requeue_after_backoff
 from fairlead.core.actions.reserve import renew, reserve
-from fairlead.core.actions.serve import serve
+from fairlead.core.actions.serve import refuse_again, serve
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption import cycles
@@ -97,11 +98,21 @@ def _begin(state: ClusterState, now: float) -> None:
 
 def _next(state: ClusterState, now: float) -> Unit | None:
     """The unit to serve; once none is left, what was blocked by something that is over meanwhile is tried again."""
-    unit = _first(state, now)
-    if unit is None and must_requeue(state):
-        requeue(state, now)
+    while True:
+        backoff.offer_next(state)
         unit = _first(state, now)
-    return unit
+        if unit is None and must_requeue(state):
+            requeue(state, now)
+            unit = _first(state, now)
+        if unit is None:
+            if not backoff.offer_rest(state):
+                return None
+            continue
+        reason = backoff.refused_again(state, unit, now)
+        if reason is None:
+            return unit
+        with state.isolation.guard("serve", unit):
+            refuse_again(state, unit, reason, now)
 
 
 def _first(state: ClusterState, now: float) -> Unit | None:

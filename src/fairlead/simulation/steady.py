@@ -1,7 +1,7 @@
 """A large cluster in its everyday: full, with work waiting, and jobs that come and end all the time.
 
-Events come in ticks, as a watch delivers them, and a pass follows each; bindings are confirmed a tick later. Time is virtual:
-what is measured is the CPU time of applying a tick's events and of the pass.
+Events come in ticks, as a watch delivers them, and a pass follows each; bindings are confirmed a tick later, evicted pods are
+gone after a second and wait again. Time is virtual: what is measured is the CPU time of applying events and of the pass.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from fairlead.cluster.port import Bound, ClusterEvent, Gone, Upsert
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.policy import Policy
-from fairlead.core.model.transactions import Place
+from fairlead.core.model.transactions import Evict, Place, Preempt
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.outputs import Output
 from fairlead.simulation.growth.cluster import pod
@@ -26,11 +26,12 @@ from fairlead.simulation.growth.placing import tree
 from fairlead.simulation.machines import GPUS_PER_NODE, node
 
 TICK = 0.1  # seconds between two passes
+_GRACE = 1.0  # seconds until a pod that is evicted is gone
 _DEPTH = 3
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """What a cluster holds. rate: of arrivals and of ends, a second each; seconds: measured."""
+    """What a cluster holds. rate: of arrivals and of ends, a second each; settling: seconds before what is measured."""
 
     nodes: int = 5000
     pods: int = 50_000
@@ -38,6 +39,7 @@ class Sizes(msgspec.Struct, frozen=True):
     queues: int = 500
     users: int = 1000
     rate: float = 200.0
+    settling: float = 60.0
     seconds: float = 60.0
     seed: int = 1
 
@@ -45,7 +47,7 @@ class Sizes(msgspec.Struct, frozen=True):
 class SteadyBench(Sizes, frozen=True, kw_only=True):
     """One run. pass_ms: of applying a tick's events and of its pass, CPU time; core_cpu: percent of one core.
 
-    first_seconds: the first pass, with everything that waits; placed, ended: pods in the measured time.
+    first_seconds: the first pass, with everything that waits; placed, ended, evicted: pods in the measured time.
     """
 
     pass_ms_p50: float
@@ -55,6 +57,7 @@ class SteadyBench(Sizes, frozen=True, kw_only=True):
     first_seconds: float
     placed: int
     ended: int
+    evicted: int
     rss_mb: float
 
 
@@ -64,13 +67,17 @@ def run(sizes: Sizes, progress: Callable[[int, int], None] | None = None) -> Ste
     first = course.fill()
     gc.collect()
     gc.freeze()  # as the scheduler does once everything has been observed
-    ticks = round(sizes.seconds / TICK)
-    taken = []
-    placed, ended = course.placed, course.ended
-    for tick in range(ticks):
-        taken.append(course.tick())
+    settling, ticks = round(sizes.settling / TICK), round(sizes.seconds / TICK)
+    taken: list[float] = []
+    placed = ended = evicted = 0
+    for tick in range(settling + ticks):
+        if tick == settling:
+            placed, ended, evicted = course.placed, course.ended, course.evicted
+        seconds = course.tick()
+        if tick >= settling:
+            taken.append(seconds)
         if progress is not None:
-            progress(tick + 1, ticks)
+            progress(tick + 1, settling + ticks)
     gc.unfreeze()
     ordered = sorted(taken)
     return SteadyBench(
@@ -82,6 +89,7 @@ def run(sizes: Sizes, progress: Callable[[int, int], None] | None = None) -> Ste
         first_seconds=round(first, 2),
         placed=course.placed - placed,
         ended=course.ended - ended,
+        evicted=course.evicted - evicted,
         rss_mb=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
     )
 
@@ -97,16 +105,22 @@ class _Course:
         self._leaves: list[str] = []
         self._running: list[str] = []  # UIDs of pods whose bindings are confirmed
         self._new: deque[str] = deque()  # of those that were bound in the last pass
+        self._pods: dict[str, Pod] = {}  # all that wait, run, or are on their way out
+        self._leaving: deque[tuple[float, str]] = deque()  # evicted: when they are gone, UID
         self._made = 0
         self._due = 0.0  # arrivals and ends that are due, in parts
         self.placed = 0
         self.ended = 0
+        self.evicted = 0
 
     def _delivered(self, outputs: list[Output]) -> None:
         for each in outputs:
             if isinstance(each, Place):
                 self._new.extend(binding.pod.uid for binding in each.bindings)
                 self.placed += len(each.bindings)
+            elif isinstance(each, Preempt | Evict):
+                self._leaving.extend((self._now + _GRACE, victim.pod.uid) for victim in each.victims)
+                self.evicted += len(each.victims)
 
     def fill(self) -> float:
         """Nodes, queues, and all pods, of which as many run as there are GPUs; returns seconds of the first pass."""
@@ -137,13 +151,15 @@ class _Course:
     def _pod(self) -> Pod:
         self._made += 1
         draw = self._draw
-        return pod(
+        made = pod(
             f"job-{self._made}",
             shape=draw.randrange(self._sizes.classes),
             queue=draw.choice(self._leaves),
             user=f"user-{draw.randrange(self._sizes.users)}",
             created=self._now,
         )
+        self._pods[made.uid] = made
+        return made
 
     def tick(self) -> float:
         """A tick; returns seconds of CPU time."""
@@ -159,8 +175,18 @@ class _Course:
         for _ in range(min(due, len(self._running))):
             place = self._draw.randrange(len(self._running))
             self._running[place], self._running[-1] = self._running[-1], self._running[place]
-            events.append(Gone("pod", self._running.pop()))
-            self.ended += 1
+            uid = self._running.pop()
+            if self._pods.pop(uid, None) is not None:  # else it was evicted
+                events.append(Gone("pod", uid))
+                self.ended += 1
+        while self._leaving and self._leaving[0][0] <= self._now:
+            uid = self._leaving.popleft()[1]
+            evicted = self._pods.pop(uid, None)
+            if evicted is not None:
+                self._made += 1
+                again = f"job-{self._made}"
+                self._pods[again] = msgspec.structs.replace(evicted, uid=again, name=again)
+                events += [Gone("pod", uid), Upsert(self._pods[again])]
         events += [Upsert(self._pod()) for _ in range(due)]
         start = time.process_time()
         self._apply(events)

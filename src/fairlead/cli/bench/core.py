@@ -80,6 +80,7 @@ def steady(
     queues: Annotated[int, typer.Option(min=1, max=10_000, help="Queues in a tree of depth 3.")] = 500,
     users: Annotated[int, typer.Option(min=1, max=100_000, help="Users.")] = 1000,
     rate: Annotated[float, typer.Option(min=0, max=10_000, help="Arrivals per second, and as many ends.")] = 200.0,
+    settling: Annotated[float, typer.Option(min=0, max=86_400, help="Seconds of virtual time before what is measured.")] = 60.0,
     seconds: Annotated[float, typer.Option(min=1, max=86_400, help="Measured seconds of virtual time.")] = 60.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of classes, queues, users and ends.")] = 1,
     output: OutputOption = Output.TABLE,
@@ -87,7 +88,7 @@ def steady(
     """CPU time of passes, and memory, on a large full cluster where jobs arrive and end all the time."""
     from fairlead.simulation import steady as course
 
-    sizes = course.Sizes(nodes, pods, classes, queues, users, rate, seconds, seed)
+    sizes = course.Sizes(nodes, pods, classes, queues, users, rate, settling, seconds, seed)
     with progress("ticks") as report:
         result = course.run(sizes, report)
     emit(result, output, lambda: print_table("bench steady", msgspec.to_builtins(result)))

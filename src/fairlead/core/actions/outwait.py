@@ -14,6 +14,7 @@ from fairlead.core.model.instants import at_time
 from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
 from fairlead.core.pods.tasks import Task, TaskState, Unit, note_reported
 from fairlead.core.pods.waits import awaited_by
+from fairlead.core.queues.tree import Place, QueuePosition
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.in_flight import GivenUp
 
@@ -76,6 +77,35 @@ def note_freed(state: ClusterState) -> None:
         state.departures.freed |= state.nodes.gained
 
 
+class _Firsts:
+    """What goes first of what waits and some rows hold, as things stand: found once for the same rows."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._known: dict[tuple[int, ...], tuple[QueuePosition, Place] | None] = {}
+
+    def forget(self) -> None:
+        """The state is another."""
+        self._known.clear()
+
+    def go_before(self, moving: list[Task], rows: list[int]) -> bool:
+        """Whether a pending unit that one of the rows holds goes before held tasks."""
+        key = tuple(rows)
+        if key not in self._known:
+            self._known[key] = min(self._fitting(rows), default=None)
+        first = self._known[key]
+        return first is not None and first < self._state.queues.waiting.order_key(_unit(moving), held=True)
+
+    def _fitting(self, rows: list[int]) -> Iterator[tuple[QueuePosition, Place]]:
+        queues = self._state.queues
+        for node in queues.queues.values():
+            for pending_class in node.pending_classes.values():
+                first = pending_class.first()
+                if first is None or not any(task.ranking.fits_row(row) for task in first.tasks[: first.need] for row in rows):
+                    continue
+                yield queues.waiting.order_key(first)
+
+
 def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]:
     """Units that wait for victims move to places that are free; yields the tasks of each, all placed.
 
@@ -84,24 +114,31 @@ def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]
     departures = state.departures
     if not departures.freed or not departures.leaving:
         return
+    firsts = _Firsts(state)
     for tasks in _held(state):
         moved = False
         with state.isolation.guard("holds", tasks):
-            moved = _moves(state, tasks, last=last)
+            moved = _moves(state, tasks, None if last else firsts)
         if moved:
             yield tasks
+            firsts.forget()  # events may have come
     if last:
         departures.freed.clear()
 
 
-def _moves(state: ClusterState, tasks: list[Task], *, last: bool) -> bool:
-    """Whether held tasks are given free places instead; their victims are charged where they run then."""
+def _moves(state: ClusterState, tasks: list[Task], firsts: _Firsts | None) -> bool:
+    """Whether held tasks are given free places instead; their victims are charged where they run then.
+
+    firsts: what waits, which is not overtaken; None: all was served already.
+    """
     lingering, awaited = state.in_flight.lingering, awaited_by(tasks)
     blocked = {lingering[uid] for uid in awaited if uid in lingering}
     moving = [task for task in tasks if task.row in blocked]
     rows = [row for row in sorted(state.departures.freed) if moving and moving[0].ranking.fits_row(row)]
-    if not rows or not (last or _goes_first(state, moving, rows)) or not _would_fit(state, moving):
+    if not rows or (firsts is not None and firsts.go_before(moving, rows)) or not _would_fit(state, moving):
         return False
+    if firsts is not None:
+        firsts.forget()
     victims = sorted(awaited)
     places = [GivenUp(task.pod.spec, task.row, task.devices, tuple(sorted(task.waits_for))) for task in moving]
     for task in moving:
@@ -124,21 +161,6 @@ def _held(state: ClusterState) -> list[list[Task]]:
         if task is not None and task.state is TaskState.HELD and task.row >= 0 and task.pod.ours:
             jobs.setdefault(task.job, []).append(task)
     return sorted(jobs.values(), key=lambda tasks: min(task.rank for task in tasks))
-
-
-def _goes_first(state: ClusterState, moving: list[Task], rows: list[int]) -> bool:
-    """Whether no pending unit that goes before these would fit one of these rows."""
-    queues = state.queues
-    unit = _unit(moving)
-    mine = queues.waiting.order_key(unit, held=True)
-    for other in queues.queues.values():
-        for pending_class in other.pending_classes.values():
-            first = pending_class.first()
-            if first is None or queues.waiting.order_key(first) >= mine:
-                continue
-            if any(task.ranking.fits_row(row) for task in first.tasks[: first.need] for row in rows):
-                return False
-    return True
 
 
 def _would_fit(state: ClusterState, moving: list[Task]) -> bool:

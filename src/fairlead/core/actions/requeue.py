@@ -19,6 +19,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.actions import backoff
 from fairlead.core.actions.patience import moves_from, reclaims_from
 from fairlead.core.actions.reserve import may_qualify
 from fairlead.core.pods.ranking import Ranking
@@ -45,7 +46,10 @@ def mark_unschedulable(state: ClusterState, pending_class: PendingClass, unit: U
     pending_class.seen = pending_class.seen._replace(reservations=state.reserved.version, kept_out=_kept_out(state, unit))
     if may_qualify(unit, reason):
         state.queues.waiting.plannable.add(pending_class)
-    return state.queues.waiting.mark_unschedulable(pending_class, reason, _again_at(state, pending_class, unit, reason, now))
+    waiting = state.queues.waiting
+    unreported = waiting.mark_unschedulable(pending_class, reason, _again_at(state, pending_class, unit, reason, now))
+    backoff.note_refused(state, pending_class, unit, reason, now)
+    return unreported
 
 
 def _kept_out(state: ClusterState, unit: Unit) -> int:
@@ -102,8 +106,22 @@ def requeue(state: ClusterState, now: float) -> None:
     freed.clear()
     nodes.gpu_headroom_wanted = nodes.gpu_headroom_wanted and bool(waiting.unschedulable)
     waiting.retry_limited(queues, partial(_may_take_own, state))
-    for pending_class in sorted(waiting.unschedulable, key=PendingClass.order):
-        with guard("requeue", pending_class):
+    backoff.doubt(state)
+    _check_all(state, waiting.others, rows, queues)
+    with guard("requeue"):
+        if (node := backoff.alone(state)) is not None:
+            backoff.offer_first(state, rows, node)
+        else:
+            unquiet = backoff.unquiet(state)
+            _check_all(state, {each for lines in unquiet for each in lines.classes}, rows, queues)
+            backoff.offer_all(state, rows, unquiet)
+
+
+def _check_all(state: ClusterState, pending_classes: set[PendingClass], rows: list[int], queues: set[str]) -> None:
+    """Those that something which happened could help are tried again. rows, queues: see `Check`."""
+    waiting = state.queues.waiting
+    for pending_class in sorted(pending_classes, key=PendingClass.order):
+        with state.isolation.guard("requeue", pending_class):
             helped, pending_class.seen, blocked_by = _check(state, pending_class, rows, queues)
             # A job that came since its last search may be what blocks the victims there: tried again once that is gone.
             waiting.note_blocked(pending_class, blocked_by)

@@ -114,6 +114,14 @@ def _held_back(state: ClusterState, unit: Unit, other: Unit) -> Reclaimed:
     return reclaimed_by(state, unit, other)
 
 
+def refuse_again(state: ClusterState, unit: Unit, reason: Reason, now: float) -> None:
+    """A unit that has no place, as it had none before, is refused for the same reason: nothing new is reported."""
+    pending_class = pending_class_of(unit)
+    if pending_class is not None:
+        requeue.mark_unschedulable(state, pending_class, unit, reason, now)
+        reserve_for(state, unit, now)
+
+
 def _mark_unschedulable(state: ClusterState, unit: Unit, reason: Reason, now: float) -> Iterator[Transaction]:
     pending_class = pending_class_of(unit)
     if pending_class is None:

@@ -167,6 +167,7 @@ class Pairs:
         self.nodes = nodes
         self.keys: set[str] = set()
         self.active = False
+        self.terms_version = 0  # raised when other terms match what was known before
         self.stamp = 0  # another whenever a pod is counted
         self.epoch = 0
         self.namespaces: dict[str, dict[str, str]] = {}
@@ -357,6 +358,7 @@ class Pairs:
                     if count in labels.terms:
                         labels.terms.remove(count)
                         labels.epoch += 1
+                        self.terms_version += 1
 
     def _term(self, term: AffinityTerm, *, anti: bool) -> TermCount:
         made = self._terms.get((anti, term))
@@ -368,6 +370,7 @@ class Pairs:
                 if self.term_matches(term, labels):
                     labels.terms.append(made)
                     labels.epoch += 1
+                    self.terms_version += 1
             self._terms[anti, term] = made
         return made
 
@@ -431,4 +434,5 @@ class Pairs:
         for shape, row, leaving in seen():
             self.add(shape, row, 1, leaving=leaving)
         self.epoch += 1
+        self.terms_version += 1
         self.log.renew(self, "stamp")

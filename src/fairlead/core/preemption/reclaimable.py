@@ -178,7 +178,22 @@ def _claimants(state: ClusterState, own: QueueNode) -> Iterator[Unit]:
         node for node in state.queues.queues.values() if node.pods_waiting and node not in own.path and own not in node.path
     ]
     for refused in (False, True):
-        yield from _in_turn(state, [[_Line(node, first) for first in _firsts(node, refused=refused)] for node in others])
+        others = [node for node in others if _may_claim(state, node)]
+        yield from _in_turn(state, [[_Line(node, first) for first in _firsts(state, node, refused=refused)] for node in others])
+
+
+def _may_claim(state: ClusterState, node: QueueNode) -> bool:
+    """Whether something that waits in a queue may be entitled to take from another, or what is scarce there does not matter.
+
+    What is placed meanwhile makes no queue more entitled.
+    """
+    fair = state.queues.fair
+    if not fair.scarce(node) or any(each.quota for each in node.path):
+        return True
+    return any(
+        pending_class.waiting and fair.within(node, list(pending_class.core.items()))
+        for pending_class in node.pending_classes.values()
+    )
 
 
 def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
@@ -232,12 +247,12 @@ def _later(state: ClusterState, unit: Unit) -> list[Unit]:
     return [first for pending_class in pending_classes.values() if (first := pending_class.first()) is not None]
 
 
-def _firsts(node: QueueNode, *, refused: bool) -> Iterator[Unit]:
+def _firsts(state: ClusterState, node: QueueNode, *, refused: bool) -> Iterator[Unit]:
     """The first of each pending class of a queue that a larger share could help. refused: of those that were, or the others."""
     for pending_class in node.pending_classes.values():
         if (
             not pending_class.waiting
-            or (pending_class.unschedulable is not None) is not refused
+            or state.queues.waiting.is_refused(pending_class) is not refused
             or FairShares.hopeless(pending_class)
         ):
             continue

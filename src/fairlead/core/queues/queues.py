@@ -63,6 +63,7 @@ class Queues:
         tree.resolve(node)
         self.fair.touch()
         self.guarantees.recount(self.queues)
+        self.waiting.policy_changed()
         self.waiting.restart()
         self.accounts.freed.add(queue.name)
         return None

@@ -86,6 +86,7 @@ class PendingClass:
         "demand",
         "elastic",
         "held_back",
+        "lacks_place",
         "late",
         "limited",
         "lines",
@@ -124,6 +125,8 @@ class PendingClass:
         self.replans_at = 0.0  # no reservation is planned before
         self.seen = Seen()
         self.search = Search()
+        # why it was refused last, and versions of what decides that, if it lacks nothing but a place; see `actions.backoff`
+        self.lacks_place: tuple[Reason, tuple[int, int, int]] | None = None
         self.held_back: Unit | None = None  # who would reclaim from its queue at once if it started
         self.offered: UserKey | None = None  # of its entry where it stands for its lines (`lines.Level`)
         self.moved = 0  # how often that entry sank

@@ -39,6 +39,11 @@ class UserAmounts:
         devices, cpu = self.held.get(user, _NONE)
         return devices + self.past.get(user, 0) if self.past else devices, cpu, rank.created, rank.name
 
+    def of(self, user: str) -> tuple[int, int]:
+        """What decides between users before age does: (devices, CPU) in milli."""
+        devices, cpu = self.held.get(user, _NONE)
+        return devices + self.past.get(user, 0), cpu
+
     def less(self, user: str) -> None:
         """A user holds less, or may: it may go before others now."""
         self.changes += 1

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from fairlead.api.reasons import Reason
 from fairlead.core.model.agenda import SLACK, Agenda, Timers
 from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.queues.backoff import BackoffClasses
 from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
 from fairlead.core.queues.shares import FairShares
@@ -58,6 +59,9 @@ class Waiting:
         self.unlisted: list[tuple[PendingClass, Exception]] = []  # could not be put in order, and why
         self.backing_off: set[PendingClass] = set()  # a search for victims was due during its backoff
         timers.derive("backoffs", self._first_backoff)
+        self.backoff = BackoffClasses(tree.nodes)  # of the unschedulable: those that nothing but a free place helps
+        self.others: set[PendingClass] = set()  # of the unschedulable: all others
+        self.policies = 0  # version of queues and classes of service
 
     def push(self, name: str, unit: Unit) -> None:
         """Let a unit wait in its queue."""
@@ -84,6 +88,9 @@ class Waiting:
         else:
             pending_class.unreported[unit] = None
             self.unreported.add(pending_class)
+        if self.backoff and pending_class in self.backoff:
+            self.backoff.discard(pending_class)  # what comes is refused in the order of service
+            self.others.add(pending_class)
         if pending_class.unschedulable is None and unit.user not in pending_class.limited and line.units[0][1] is unit:
             self._offer_line(pending_class.queue, line)
         elif pending_class.unschedulable is not None and node.policy.users_reclaim and pending_class.first() is unit:
@@ -103,9 +110,28 @@ class Waiting:
             self._offer(pending_class)
 
     def _leave_unschedulable(self, pending_class: PendingClass) -> None:
-        for sets in (self.unschedulable, self.held_back, self.plannable):
+        for sets in (self.unschedulable, self.others, self.backoff, self.held_back, self.plannable):
             sets.discard(pending_class)
         self._requeues.drop(pending_class)
+
+    def back_off(self, pending_class: PendingClass) -> None:
+        """Nothing but a free place helps an unschedulable class until its backoff is over."""
+        self.others.discard(pending_class)
+        self.backoff.add(pending_class)
+
+    def policy_changed(self) -> None:
+        """A queue, or a class of service, is another: limits may keep out what waits."""
+        self.policies += 1
+        self.doubt_backoff()
+
+    def doubt_backoff(self) -> None:
+        """More may help classes in backoff: they are checked like others."""
+        self.others.update(self.backoff)
+        self.backoff.clear()
+
+    def is_refused(self, pending_class: PendingClass) -> bool:
+        """Whether a class is unschedulable, and not to be tried again in this pass."""
+        return pending_class.unschedulable is not None and not self.backoff.is_eligible(pending_class)
 
     def mark_unschedulable(self, pending_class: PendingClass, reason: Reason, again_at: float | None = None) -> list[Unit]:
         """None of the units of this class can be placed for now; returns those for which the reason is to be reported.
@@ -118,6 +144,7 @@ class Waiting:
         pending_class.queue.touch()
         pending_class.offered, pending_class.moved = None, 0
         self.unschedulable.add(pending_class)
+        self.others.add(pending_class)
         if pending_class.held_back is not None:
             self.held_back.add(pending_class)
         if pending_class.reported != reason.code:
@@ -276,6 +303,7 @@ class Waiting:
 
     def relist(self) -> None:
         """Put all lines, and all queues, in order anew: also units that an exception kept from being put back."""
+        self.doubt_backoff()
         self.order.clear()
         self.order.touch_all()
         for node in self.tree.queues.values():

@@ -206,6 +206,7 @@ class ClusterState:
         if self.services.upsert(service):
             self.queues.accounts.changes.everything = True
             self.queues.name_non_preemptible(self.services.non_preemptible())
+            self.queues.waiting.policy_changed()
             for task in self.tasks.values():
                 if task.row >= 0 and task.pod.ours and task.service_class == service.name:
                     self.services.runs(task)
@@ -218,6 +219,7 @@ class ClusterState:
         if self.services.remove(name):
             self.queues.accounts.changes.everything = True
             self.queues.name_non_preemptible(self.services.non_preemptible())
+            self.queues.waiting.policy_changed()
             self.pending.admit_again(lambda task: task.service_class == name)
 
     def upsert_queue(self, queue: Queue) -> Reason | None:

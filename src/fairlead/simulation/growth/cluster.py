@@ -17,19 +17,23 @@ LATE = 1e5  # when what waits was created; what runs, before
 
 
 class Cluster:
-    """Nodes of 8 GPUs, and the loop that schedules on them. now: its clock, seconds since the epoch."""
+    """Nodes of 8 GPUs, and the loop that schedules on them.
+
+    now: its clock, seconds since the epoch. step: seconds between events.
+    """
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.loop = CoreLoop(policy or Policy(), self._delivered)
         self.state = self.loop.state
         self.now = 1e6
+        self.step = 1.0
 
     def _delivered(self, outputs: list[Output]) -> None:
         """Nothing is written."""
 
     def take(self, *events: ClusterEvent) -> None:
-        """Events arrive, a second after the ones before."""
-        self.now += 1.0
+        """Events arrive, a step after the ones before."""
+        self.now += self.step
         self.loop.apply(list(events), self.now)
 
     def upsert(self, *objects: Any) -> None:

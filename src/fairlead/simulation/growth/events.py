@@ -17,6 +17,8 @@ from fairlead.simulation.growth.placing import tree
 from fairlead.simulation.machines import GPUS_PER_NODE, queue
 
 _NODES = 200
+_LAST = _NODES * GPUS_PER_NODE - 1
+_SEARCHES = 12  # in vain, until the rest between two is as long as it may be
 
 
 class Events:
@@ -51,8 +53,21 @@ def _with_waiting(classes: int) -> Cluster:
 
 
 def end_by_classes(classes: int) -> Events:
-    """A pod ends, and so many unschedulable classes of one queue wait."""
-    return _ends(_with_waiting(classes))
+    """A pod ends, one of 200 a second, and so many unschedulable classes of one queue have waited for minutes."""
+    cluster = _with_waiting(classes)
+    _wait(cluster, "q")
+    return _ends(cluster)
+
+
+def _wait(cluster: Cluster, queue_: str) -> None:
+    """Searches for what waits were in vain until it rests as long as it may between two of them."""
+    for number in range(_SEARCHES):
+        cluster.now += cluster.state.policy.search_backoff_limit
+        for again in range(2):  # the second is within the backoff
+            cluster.remove(f"run-{_LAST - 2 * number - again}")
+            cluster.upsert(pod(f"instead-{number}-{again}", queue=queue_, created=0.0, user="first"))
+            cluster.decide()
+    cluster.step = 0.005
 
 
 def bound_by_classes(classes: int) -> Events:

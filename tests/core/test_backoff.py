@@ -1,0 +1,218 @@
+"""Classes in backoff are decided on as by the plain rule, which checks and tries each by itself: random worlds, twice each."""
+
+import random
+
+import msgspec
+import pytest
+
+from fairlead.core import invariants
+from fairlead.core.actions import backoff
+from fairlead.core.model.groups import Group
+from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.model.service_classes import ServiceClass
+from fairlead.core.model.transactions import Evict, Place, Preempt, Refuse
+from fairlead.core.queues.tree import Search
+from tests.builders import GPU, cluster, node, pod, run, spec
+
+USERS = "abcdefgh"
+
+
+def without_texts(decided):
+    """What was decided, without the texts of reasons and what they count."""
+    found = []
+    for each in decided:
+        if isinstance(each, Refuse):
+            found.append(
+                ("Refuse", sorted(ref.pod.uid if hasattr(ref, "pod") else ref.uid for ref in each.pods), each.reason.code)
+            )
+        else:
+            found.append(repr(each))
+    return found
+
+
+def searches(state):
+    """Of each class that waits: why it has no place, and when it searches, or is tried, again."""
+    waiting = state.queues.waiting
+    return {
+        (name, pending_class.composition): (
+            pending_class.unschedulable.code if pending_class.unschedulable is not None else None,
+            pending_class in waiting.backing_off,
+            [getattr(pending_class.search, field) for field in Search.__slots__ if field != "budgets"],
+        )
+        for name, node in state.queues.queues.items()
+        for pending_class in node.pending_classes.values()
+        if pending_class.waiting
+    }
+
+
+class Twins:
+    """The same world twice: one decides by the plain rule."""
+
+    def __init__(self, seed, monkeypatch):
+        self.rnd = rnd = random.Random(seed)
+        self.now, self.number = 1000.0, 0
+        self.quiet = seed % 2 == 1  # one queue, or two, of work that is alike but in size: nothing is preempted
+        self.plain = self.quiet or rnd.random() < 0.6  # nothing but places decides
+        policy = {
+            "reservations": 0 if self.plain else rnd.choice([0, 0, 1]),
+            "moves_per_minute": rnd.choice([0.0, 0.0, 20.0]),
+            "patience": rnd.choice([20.0, 300.0]),
+            "share_wait": rnd.choice([0.0, 60.0, 3600.0]),
+            "reclaim": rnd.random() < 0.8,
+        }
+        self.nodes = [self.node(f"n{number}") for number in range(rnd.randint(2, 5))]
+        self.queues = self.tree()
+        self.states = [cluster(self.nodes, self.queues, **policy) for _ in range(2)]
+        plain, known = self.states[1], backoff.note_refused
+        monkeypatch.setattr(backoff, "note_refused", lambda state, *more: None if state is plain else known(state, *more))
+        self.both("upsert_class", ServiceClass("prompt", max_wait=400.0))
+        self.pods, self.bound, self.leaving = {}, set(), {}
+        self.passed = self.tried = 0
+
+    def node(self, name, **more):
+        rnd = self.rnd
+        return node(name, gpus=rnd.choice([0, 2, 4, 8, 8]), cpu=rnd.choice([8_000, 32_000, 64_000]), **more)
+
+    def tree(self):
+        rnd = self.rnd
+        top = [Queue("top")] if rnd.random() < 0.5 else []
+        for name in "qrstu"[: rnd.choice([1, 1, 1, 2] if self.quiet else [1, 1, 2, 3, 5])]:
+            quota = None if self.quiet else rnd.choice([None, None, None, 0, 1000, 4000])
+            limit = None if self.plain else rnd.choice([None, None, None, 8000])
+            resources = (QueueResource(GPU, quota=quota, limit=limit),) if quota is not None or limit is not None else ()
+            parent = "top" if top and rnd.random() < 0.7 else ""
+            top.append(
+                Queue(name, parent, rnd.choice([0, 0, 0, 1]), resources, users_reclaim=not self.plain and rnd.random() < 0.1)
+            )
+        return top
+
+    @property
+    def leaves(self):
+        return [each.name for each in self.queues if each.name != "top"]
+
+    def both(self, what, *objects):
+        for state in self.states:
+            getattr(state, what)(*objects)
+
+    def happens(self):
+        rnd, chance = self.rnd, self.rnd.random()
+        if self.quiet:
+            chance *= 0.87
+        waiting = sorted(set(self.pods) - self.bound)
+        if chance < 0.5:
+            self.comes()
+        elif chance < 0.8 and self.bound:
+            self.goes(rnd.choice(sorted(self.bound)))
+        elif chance < 0.86 and waiting:
+            self.goes(rnd.choice(waiting))
+        elif chance < 0.9:
+            name = rnd.choice([each.name for each in self.nodes] + [f"m{self.number}"])
+            self.both("upsert_node", self.node(name, unschedulable=rnd.random() < 0.3, labels={"zone": rnd.choice("ab")}))
+        elif chance < 0.93:
+            self.both("upsert_queue", rnd.choice([each for each in self.tree() if each.name in self.leaves] or self.queues))
+        elif chance < 0.96:
+            self.gang()
+        elif chance < 0.98:
+            self.both("upsert_class", ServiceClass("prompt", max_wait=rnd.choice([0.0, 400.0])))
+
+    def comes(self):
+        rnd = self.rnd
+        self.number += 1
+        gpus = rnd.choice([0, 1, 1, 1, 2, 4, 8])
+        self.add(
+            pod(
+                f"p{self.number}",
+                rnd.choice(self.leaves),
+                0 if self.quiet else rnd.choice([0, 0, 0, 5]),
+                created=self.now - rnd.choice([0.0, 0.0, 100.0]),
+                user=rnd.choice(USERS[: rnd.choice([1, 2, 8])]),
+                service_class="" if self.plain else rnd.choice(["", "", "", "prompt"]),
+                never_preempts=not self.plain and rnd.random() < 0.1,
+                spec_=spec(
+                    gpus,
+                    rnd.choice([1000, 1000, 1000, 500]) if gpus == 1 else 1000,
+                    cpu=rnd.randrange(500, 4000, 10) if self.quiet else rnd.choice([1000, 2000, 4000, 8000]),
+                    selector={"zone": "a"} if rnd.random() < 0.1 else None,
+                ),
+            )
+        )
+
+    def gang(self):
+        rnd = self.rnd
+        if self.plain and rnd.random() < 0.8:
+            return
+        self.number += 1
+        name, size, where = f"g{self.number}", rnd.randint(2, 3), rnd.choice(self.leaves)
+        self.both("upsert_group", Group("ns", name, size, created=self.now))
+        for member in range(size + rnd.choice([0, 1])):
+            self.add(pod(f"{name}-{member}", where, group=name, created=self.now, gpus=rnd.choice([1, 1, 2])))
+
+    def add(self, made):
+        self.pods[made.uid] = made
+        self.both("upsert_pod", made)
+
+    def goes(self, uid):
+        self.pods.pop(uid, None)
+        self.bound.discard(uid)
+        self.leaving.pop(uid, None)
+        self.both("remove_pod", uid)
+
+    def step(self):
+        rnd = self.rnd
+        self.now += rnd.choice([0.0, 0.1, 0.2, 1.0, 1.0, 5.0] if self.quiet else [0.0, 0.1, 1.0, 1.0, 30.0, 90.0])
+        for uid in [uid for uid, at in self.leaving.items() if at <= self.now]:
+            self.goes(uid)
+        plans = [run(state, self.now) for state in self.states]
+        first, second = (without_texts(plan) for plan in plans)
+        assert first == second, f"at {self.now}"
+        assert searches(self.states[0]) == searches(self.states[1]), f"at {self.now}"
+        for state in self.states:
+            invariants.check(state)
+        self.carry_out(plans[0])
+
+    def carry_out(self, decided):
+        rnd = self.rnd
+        for each in decided:
+            if isinstance(each, Place):
+                for binding in each.bindings:
+                    self.bind(binding)
+            elif isinstance(each, Preempt | Evict):
+                for victim in each.victims:
+                    self.leaving[victim.pod.uid] = self.now + rnd.choice([0.0, 5.0, 40.0])
+
+    def bind(self, binding):
+        uid = binding.pod.uid
+        if self.rnd.random() < 0.03:
+            self.both("bind_failed", uid, self.now)
+            return
+        self.bound.add(uid)
+        self.pods[uid] = msgspec.structs.replace(self.pods[uid], node=binding.node)
+        for state in self.states:
+            state.pods.bound(uid)
+        if self.rnd.random() < 0.5:
+            self.both("upsert_pod", self.pods[uid])
+
+
+def play(seed, monkeypatch, steps=120):
+    twins = Twins(seed, monkeypatch)
+    for _ in range(twins.rnd.choice([0, 20, 60])):
+        twins.comes()
+    for _ in range(steps):
+        for _ in range(twins.rnd.choice([0, 1, 1, 2, 6])):
+            twins.happens()
+        twins.step()
+        if twins.rnd.random() < 0.03:
+            for state in twins.states:
+                state.isolation.mend()
+    return twins
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_classes_in_backoff_are_decided_on_as_by_the_plain_rule(seed, monkeypatch):
+    play(seed, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24, 1024))
+def test_classes_in_backoff_are_decided_on_as_by_the_plain_rule_in_many_worlds(seed, monkeypatch):
+    play(seed, monkeypatch)
