@@ -59,6 +59,8 @@ COMMANDS = {
     "queues": f"{CLUSTER} --workload queues --nodes 2000 --pods 15000 --schedulers fairlead,bare-binder --repeats 1",
     **{f"job {name}": f"bench job --scenario {name} --repeats 40" for name in ("start", "worker-kill", "suspend")},
     **{f"job {name}": f"bench job --scenario {name}" for name in ("array", "elastic", "operator-kill")},
+    "operator": "bench operator",
+    "operator, dependent jobs": "bench operator --dependent",
     "fair shares": "simulate jobs --trace synthetic --nodes 16",
     "expected starts": f"simulate jobs --jobs {PHILLY}/philly_oct_nov.csv.xz --queues {PHILLY}/vc_nodes.csv --durations learned --no-time-slicing",
     "metrics": "bench metrics --queues 1000 --jobs 10000",

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from fairlead.cluster.times import timestamp
 from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.arrays import ArrayRun
-from fairlead.operator.jobs.dependencies import READY, dependents, gate, judge
+from fairlead.operator.jobs.dependencies import READY, gate, judge
 from fairlead.operator.jobs.idleness import Measured
 from fairlead.operator.jobs.idleness import judge as judge_idle
 from fairlead.operator.jobs.members import name_of, pod
+from fairlead.operator.jobs.neighbours import Neighbours
 from fairlead.operator.jobs.phases import FINISHED, Phase
 from fairlead.operator.jobs.pods import PodSeen
 from tests.operator import builders
@@ -318,9 +319,11 @@ def test_elements_of_several_members_are_gangs_of_their_own():
 def test_elements_wait_for_those_of_another_array():
     first = job({"indexes": "0-2"}, "first")
     second = job({"indexes": "0-3"}, "second", dependsOn=[{"job": "first", "when": "aftercorr"}])
-    others = {"first": first, "second": second}
+    others = Neighbours()
+    others.put(first)
+    others.put(second)
     assert judge(second, others) == READY
-    assert dependents("first", others) == ["second"]
+    assert others.dependents("first") == ["second"]
     front, back = Story(first), Story(second)
     front.look()
     back.gate = gate(second, others)

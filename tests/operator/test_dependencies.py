@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from fairlead.operator.jobs.attempt import Given
-from fairlead.operator.jobs.dependencies import State, dependents, judge
+from fairlead.operator.jobs.dependencies import State, judge
+from fairlead.operator.jobs.neighbours import Neighbours
 from fairlead.operator.jobs.plan import plan
 from tests.operator import builders
 
@@ -19,7 +20,10 @@ def job(name, *first, phase="", created="2026-01-01T00:00:00Z", user="ann", sing
 
 
 def among(*jobs):
-    return {each.metadata.name: each for each in jobs}
+    found = Neighbours()
+    for each in jobs:
+        found.put(each)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -54,14 +58,15 @@ def test_all_of_them_count_and_what_is_missing_is_said():
 def test_cycles_are_found_and_no_job_in_them_starts():
     jobs = among(job("a", "b"), job("b", "c:afterany"), job("c", "a"), job("d", "a"))
     for name in "abc":
-        found = judge(jobs[name], jobs)
+        found = judge(jobs.get(name), jobs)
         assert found.state is State.CYCLE
-        decided = plan(jobs[name], [], Given(now=0.0, first=found))
+        decided = plan(jobs.get(name), [], Given(now=0.0, first=found))
         accepted = next(each for each in decided.status.conditions if each.type == "Accepted")
         assert (accepted.reason, decided.create) == ("DependencyCycle", ())
-    assert judge(jobs["a"], jobs).message == "dependency cycle: a -> b -> c -> a"
-    assert judge(jobs["d"], jobs).state is State.WAITS, "it only waits for one of them"
-    assert judge(job("self", "self"), {}).state is State.CYCLE
+    assert judge(jobs.get("a"), jobs).message == "dependency cycle: a -> b -> c -> a"
+    assert judge(jobs.get("d"), jobs).state is State.WAITS, "it only waits for one of them"
+    alone = job("self", "self")
+    assert judge(alone, among(alone)).state is State.CYCLE
 
 
 def test_one_at_a_time():
@@ -74,12 +79,12 @@ def test_one_at_a_time():
     assert judge(hers, jobs).state is State.READY
     done = among(msgspec.structs.replace(first, status=job("x", phase="Failed").status), second)
     assert judge(second, done).state is State.READY
-    assert set(dependents("run-1", jobs)) == {"run-1", "run-2", "run-3"}
+    assert jobs.dependents("run-1") == ["run-2"]
 
 
 def test_which_jobs_are_reconciled_for_which():
     jobs = among(job("a"), job("b", "a"), job("c", "b", "a:afterany"), job("d", "c"))
-    assert sorted(dependents("a", jobs)) == ["b", "c"]
+    assert jobs.dependents("a") == ["b", "c"]
 
 
 def test_once_it_has_begun_those_before_it_are_no_matter():

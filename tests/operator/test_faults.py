@@ -166,15 +166,16 @@ def test_jobs_that_cannot_be_measured_or_lose_a_node_badly_stop_no_others(monkey
         jobs = operator.jobs
         for name in ("bad", "good"):
             body = {"metadata": {"name": name, "namespace": "vision"}, "spec": {"roles": [{"name": "w", "template": {}}]}}
-            jobs.cache.jobs[f"vision/{name}"] = msgspec.convert(body, AIJob)
+            jobs.jobs_informer.report([Change(f"vision/{name}", msgspec.convert(body, AIJob))])
+        assert operator.faults.counts == {"jobs.idleness": 1}
         looked = []
         jobs._again = looked.append
         assert list(jobs._windows()) == [60.0]
         jobs._measured()
         assert looked == [GOOD]
-        assert operator.faults.counts == {"jobs.idleness": 2}
-        seen = PodSeen("p", 0, "Running", "n")
-        jobs.cache._pods, jobs.arrays._runs = {BAD: {"p": seen}, GOOD: {"p": seen}}, {BAD: ("", Array())}
+        for key in (BAD, GOOD):
+            jobs.cache.put_pod(key, f"{key}-pod", PodSeen(f"{key.partition('/')[2]}-pod", 0, "Running", "n"))
+        jobs.arrays._runs = {BAD: ("", Array())}
         looked.clear()
         jobs._node_lost("n")
         assert looked == [BAD, GOOD]

@@ -45,7 +45,7 @@ def test_a_member_that_fails_late_leaves_it_to_the_restart_policy():
         world.create(job({"short": (1, 30), "long": (2, 600)}, restart={"limit": 1, "backoff": "1s"}), "vision")
         await asyncio.sleep(200.0)
         before = aijobs.status(world, "job")
-        world.kubelet.crash(("vision", "job-long-1-0"))
+        world.kubelet.end(("vision", "job-long-1-0"), failed=True)
         await asyncio.sleep(120.0)
         again = aijobs.status(world, "job"), {pod["metadata"]["name"] for pod in alive(world)}, group_status(world)
         await found.until(lambda: aijobs.phase(world, "job") == "Succeeded", 2000)
@@ -65,7 +65,7 @@ def test_a_member_whose_exit_code_is_ignored_counts_as_one_that_succeeded():
         rules = {"limit": 0, "exitCodes": [{"codes": [1], "action": "Ignore"}]}
         found.world.create(job({"worker": (3, 900)}, restart=rules), "vision")
         await asyncio.sleep(60.0)
-        found.world.kubelet.crash(("vision", "job-worker-2-0"))
+        found.world.kubelet.end(("vision", "job-worker-2-0"), failed=True)
         await found.until(lambda: aijobs.phase(found.world, "job") in ("Succeeded", "Failed"), 3000)
         return aijobs.status(found.world, "job"), group_status(found.world)
 

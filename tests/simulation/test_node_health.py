@@ -1,6 +1,7 @@
 """Nodes and failures on the simulated cluster: buggy jobs blame no node, a bad node is found, and its release discards the evidence."""
 
 import asyncio
+from functools import partial
 
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.simulation import aijobs
@@ -42,7 +43,7 @@ class Story:
                 first = name.rpartition("-")[0].endswith("-0")
                 if pod["spec"]["nodeName"] == self.bad or (job in self.buggy and first):
                     self.doomed.add(name)
-                    loop.call_later(20.0, self.world.kubelet.crash, ("vision", name))
+                    loop.call_later(20.0, partial(self.world.kubelet.end, ("vision", name), failed=True))
             await asyncio.sleep(1.0)
 
     def node(self, name):

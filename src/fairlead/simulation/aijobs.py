@@ -333,7 +333,7 @@ async def _crash(world: World, job: str, member: str) -> None:
         return [pod["metadata"]["name"] for pod in found if pod["metadata"]["name"].rpartition("-")[0] == member]
 
     await until(lambda: bool(running()), 300)
-    world.kubelet.crash((_NAMESPACE, running()[0]))
+    world.kubelet.end((_NAMESPACE, running()[0]), failed=True)
 
 
 def _suspend(world: World, name: str, *, suspend: bool) -> None:

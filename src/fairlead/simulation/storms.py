@@ -146,7 +146,7 @@ class Storms:
     async def _crash_pod(self) -> None:
         key = self._some_pod(bound=True)
         if key is not None:
-            self._world.kubelet.crash(key)
+            self._world.kubelet.end(key, failed=True)
 
     async def _stick_pod(self) -> None:
         key = self._some_pod(bound=True)

@@ -69,6 +69,22 @@ def job(
 
 
 @app.command()
+def operator(
+    jobs: Annotated[int, typer.Option(min=2, max=100_000, help="AIJobs of one member; half of them run at a time.")] = 20_000,
+    dependent: Annotated[bool, typer.Option("--dependent", help="Every second job waits for the one before it.")] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """What many AIJobs cost the operator: CPU time per change of a pod, and while nothing happens."""
+    from fairlead.simulation import operating
+    from fairlead.simulation.lab import quiet
+
+    quiet()
+    with progress("changes") as report:
+        result = operating.operator(jobs, dependent=dependent, progress=report)
+    emit(result, output, lambda: print_table("bench operator", msgspec.to_builtins(result)))
+
+
+@app.command()
 def blame(
     seeds: Annotated[str, typer.Option(help="First and last seed.")] = "0-99",
     nodes: Annotated[int, typer.Option(min=1, max=5000, help="Nodes of 8 GPUs.")] = 50,

@@ -158,11 +158,11 @@ class Kubelet:
         self.ended += 1
         self._write(key, _ended(pod, self.api.clock.text(), failed=failed))
 
-    def crash(self, key: Key) -> None:
-        """A running pod's containers fail now."""
+    def end(self, key: Key, *, failed: bool = False) -> None:
+        """A running pod's containers end now."""
         record = self.api.store.get(PODS, key)
         if record is not None:
-            self._end(key, record.object["metadata"]["uid"], failed=True)
+            self._end(key, record.object["metadata"]["uid"], failed=failed)
 
     def _deleted(self, key: Key, pod: Object) -> None:
         """A bound pod shall go: it does, within its grace, if its node is there."""

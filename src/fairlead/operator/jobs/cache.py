@@ -11,18 +11,23 @@ from fairlead.cluster import views
 from fairlead.operator.jobs.accepted import over
 from fairlead.operator.jobs.attempt import STARTED
 from fairlead.operator.jobs.members import owned
+from fairlead.operator.jobs.neighbours import Neighbours
 from fairlead.operator.jobs.pods import PodSeen
 
 
 class Cache:
-    """Jobs and PodGroups are named `namespace/name`."""
+    """Jobs and PodGroups are named `namespace/name`. jobs: changed by `put_job` and `remove_job` only."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, AIJob] = {}
         self.groups: dict[str, views.PodGroup] = {}
         self.classes: dict[str, ServiceClass] = {}
+        self._beside: dict[str, Neighbours] = {}  # by namespace
+        self._phases: Counter[str] = Counter()
+        self._not_starting: set[str] = set()
         self._pods: dict[str, dict[str, PodSeen]] = {}  # job -> pod's name -> pod
         self._job_of: dict[str, str] = {}  # pod -> job
+        self._on: dict[str, dict[str, None]] = {}  # node -> its pods
 
     # -- jobs ----------------------------------------------------------------------------------
 
@@ -34,19 +39,43 @@ class Cache:
         one, two = known.metadata.resource_version, job.metadata.resource_version
         return one.isdigit() and two.isdigit() and int(two) < int(one)
 
-    def beside(self, key: str) -> dict[str, AIJob]:
-        """The jobs of a job's namespace, by name."""
-        namespace = key.partition("/")[0]
-        return {job.metadata.name: job for job in self.jobs.values() if job.metadata.namespace == namespace}
+    def put_job(self, key: str, job: AIJob) -> list[str]:
+        """A job as it is now; those whose dependencies may be judged differently."""
+        namespace = job.metadata.namespace
+        self._count(self.jobs.get(key), -1)
+        self.jobs[key] = job
+        self._count(job, 1)
+        (self._not_starting.add if _does_not_start(job) else self._not_starting.discard)(key)
+        return [f"{namespace}/{name}" for name in self._beside.setdefault(namespace, Neighbours()).put(job)]
+
+    def remove_job(self, key: str) -> list[str]:
+        """A job is gone; those whose dependencies may be judged differently."""
+        job = self.jobs.pop(key, None)
+        if job is None:
+            return []
+        self._count(job, -1)
+        self._not_starting.discard(key)
+        namespace, name = job.metadata.namespace, job.metadata.name
+        concerned = self._beside[namespace].remove(name)
+        if not self._beside[namespace]:
+            del self._beside[namespace]
+        return [f"{namespace}/{each}" for each in concerned]
+
+    def beside(self, key: str) -> Neighbours:
+        """The jobs of a job's namespace."""
+        return self._beside[key.partition("/")[0]]
 
     def phases(self) -> Counter[str]:
         """How many jobs are in each phase."""
-        return Counter(job.status.phase if job.status is not None else "Pending" for job in list(self.jobs.values()))
+        return +self._phases
 
     def not_starting(self) -> int:
         """How many jobs that go on did not start the last time that they had their places."""
-        going = [job.status for job in list(self.jobs.values()) if job.status is not None and not over(job)]
-        return sum(any(each.type == STARTED and each.status == "False" for each in status.conditions) for status in going)
+        return len(self._not_starting)
+
+    def _count(self, job: AIJob | None, more: int) -> None:
+        if job is not None:
+            self._phases[job.status.phase if job.status is not None else "Pending"] += more
 
     # -- their PodGroups -----------------------------------------------------------------------
 
@@ -72,16 +101,56 @@ class Cache:
         """All pods."""
         return iter(self._pods.items())
 
+    def pods_on(self, node: str) -> dict[str, list[PodSeen]]:
+        """The pods on a node, by their jobs."""
+        found: dict[str, list[PodSeen]] = {}
+        for pod in self._on.get(node, ()):
+            key = self._job_of[pod]
+            found.setdefault(key, []).append(self._pods[key][_name(pod)])
+        return found
+
     def job_of(self, pod: str) -> str | None:
         """Of which job a pod `namespace/name` is."""
         return self._job_of.get(pod)
 
     def put_pod(self, key: str, pod: str, seen: PodSeen) -> None:
         """A job's pod as it is now."""
+        pods = self._pods.setdefault(key, {})
+        known = pods.get(seen.name)
+        if known is None or known.node != seen.node:
+            self._leave(pod, known)
+            if seen.node:
+                self._on.setdefault(seen.node, {})[pod] = None
         self._job_of[pod] = key
-        self._pods.setdefault(key, {})[seen.name] = seen
+        pods[seen.name] = seen
 
     def remove_pod(self, pod: str) -> tuple[str | None, PodSeen | None]:
         """A pod is gone: its job, and how it was seen last."""
         key = self._job_of.pop(pod, None)
-        return key, self._pods.get(key, {}).pop(pod.partition("/")[2], None) if key is not None else None
+        if key is None:
+            return None, None
+        pods = self._pods[key]
+        seen = pods.pop(_name(pod))
+        if not pods:
+            del self._pods[key]
+        self._leave(pod, seen)
+        return key, seen
+
+    def _leave(self, pod: str, seen: PodSeen | None) -> None:
+        """A pod is no longer on the node on which it was seen."""
+        if seen is not None and seen.node:
+            here = self._on[seen.node]
+            del here[pod]
+            if not here:
+                del self._on[seen.node]
+
+
+def _name(pod: str) -> str:
+    return pod.partition("/")[2]
+
+
+def _does_not_start(job: AIJob) -> bool:
+    status = job.status
+    if status is None or over(job):
+        return False
+    return any(each.type == STARTED and each.status == "False" for each in status.conditions)

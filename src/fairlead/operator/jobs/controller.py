@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from fairlead.api import names
-from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
+from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.kinds.rules import strict
 from fairlead.api.kinds.service_class import ServiceClass
 from fairlead.cluster import views
@@ -30,7 +30,7 @@ from fairlead.operator.jobs.cache import Cache
 from fairlead.operator.jobs.counters import Counters
 from fairlead.operator.jobs.creation import Creation
 from fairlead.operator.jobs.defaults import filled
-from fairlead.operator.jobs.dependencies import READY, Verdict, dependents, gate, judge
+from fairlead.operator.jobs.dependencies import READY, Verdict, gate, judge
 from fairlead.operator.jobs.expectations import Expectations
 from fairlead.operator.jobs.hardware import CONDITIONS, Hardware
 from fairlead.operator.jobs.idleness import Idleness, windows
@@ -107,6 +107,7 @@ class Jobs:
             speed=speed,
         )
         self._records: dict[str, Record] = {}
+        self._idle_windows: dict[str, tuple[float, ...]] = {}  # of jobs that end where they leave their GPUs unused
         self._missing = {"jobs", "pods", "groups", "nodes", "classes"}
         self.hardware = Hardware(
             client,
@@ -142,6 +143,7 @@ class Jobs:
                         self._observe(key, pod)
                 except Exception as error:  # noqa: BLE001 - one job stops no other job
                     self._fault("jobs.nodes", key, error)
+            self._find_windows()
             for key in self.cache.jobs:
                 self.queue.add(key)
 
@@ -161,6 +163,10 @@ class Jobs:
         if self.synced and key in self.cache.jobs:
             self.queue.add(key)
 
+    def _again_all(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._again(key)
+
     def _record(self, key: str) -> Record:
         record = self._records.get(key)
         if record is None:
@@ -175,7 +181,8 @@ class Jobs:
 
     def _job_changed(self, change: Change[AIJob]) -> None:
         if change.view is None:
-            self.cache.jobs.pop(change.key, None)
+            self._again_all(self.cache.remove_job(change.key))
+            self._idle_windows.pop(change.key, None)
             self.arrays.forget(change.key)
             self._expectations.forget(change.key)
             self.creation.forget(change.key)
@@ -191,33 +198,44 @@ class Jobs:
             old = self.cache.jobs.get(change.key)
             if old is not None and old.metadata.uid != change.view.metadata.uid:
                 self._record(change.key).is_of_another()
-            self.cache.jobs[change.key] = change.view
+            concerned = self.cache.put_job(change.key, change.view)
+            if self.synced and (old is None or old.spec != change.view.spec):
+                self._find_window(change.key, change.view)
             self._again(change.key)
-            if old is None or _progress(old) != _progress(change.view):
-                self._requeue_dependents(change.key)
+            self._again_all(concerned)
 
     def _class_changed(self, change: Change[ServiceClass]) -> None:
         if change.error:
             log.error("ServiceClass cannot be read", name=change.key, error=change.error)
         elif change.view is None:
             self.cache.classes.pop(change.key, None)
+            self._find_windows()
         else:
             self.cache.classes[change.key] = change.view
+            self._find_windows()
+
+    def _find_windows(self) -> None:
+        """A class of service may set them for each of its jobs."""
+        if self.synced:
+            for key, job in self.cache.jobs.items():
+                self._find_window(key, job)
+
+    def _find_window(self, key: str, job: AIJob) -> None:
+        self._idle_windows.pop(key, None)
+        try:
+            found = tuple(windows(filled(job, self.cache.classes)))
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fault("jobs.idleness", key, error)
+            return
+        if found:
+            self._idle_windows[key] = found
 
     def _windows(self) -> Iterable[float]:
-        for key, job in self.cache.jobs.items():
-            try:
-                yield from list(windows(filled(job, self.cache.classes)))
-            except Exception as error:  # noqa: BLE001 - as above
-                self._fault("jobs.idleness", key, error)
+        return {each for found in self._idle_windows.values() for each in found}
 
     def _measured(self) -> None:
-        for key, job in self.cache.jobs.items():
-            try:
-                if any(windows(filled(job, self.cache.classes))):
-                    self._again(key)
-            except Exception as error:  # noqa: BLE001 - as above
-                self._fault("jobs.idleness", key, error)
+        for key in self._idle_windows:
+            self._again(key)
 
     def _pod_changed(self, change: Change[PodView]) -> None:
         view = change.view
@@ -274,25 +292,16 @@ class Jobs:
         return msgspec.structs.replace(pod, phase="Failed", reason=NODE_LOST, disrupted=True)
 
     def _node_lost(self, node: str) -> None:
-        for key, pods in self.cache.pods_by_job():
-            theirs = [pod for pod in pods.values() if pod.node == node]
-            for pod in theirs:
+        for key, pods in self.cache.pods_on(node).items():
+            for pod in pods:
                 self.hardware.gone(key, pod)
             try:
-                for pod in theirs if key in self.arrays else ():
+                for pod in pods if key in self.arrays else ():
                     self.arrays.observed(key, self._as_is(pod))
             except Exception as error:  # noqa: BLE001 - as above
                 self.arrays.forget(key)
                 self._fault("jobs.nodes", key, error)
-            if theirs:
-                self._again(key)
-
-    def _requeue_dependents(self, key: str) -> None:
-        """Reconcile the jobs that depend on this one."""
-        namespace, _, name = key.partition("/")
-        if any(job.spec.depends_on for job in self.cache.jobs.values()):
-            for other in dependents(name, self.cache.beside(key)):
-                self._again(f"{namespace}/{other}")
+            self._again(key)
 
     # -- what is done --------------------------------------------------------------------------
 
@@ -415,13 +424,5 @@ class Jobs:
             self.counters.restarted += decided.status.phase == "Restarting"
             log.info("phase", job=key, before=before, after=decided.status.phase, message=decided.status.message)
         if not self.cache.is_older(key, written):  # the watch may have delivered a later version already
-            self.cache.jobs[key] = written
-        if _progress(job) != _progress(written):
-            self._requeue_dependents(key)
+            self._again_all(self.cache.put_job(key, written))
         return written
-
-
-def _progress(job: AIJob) -> tuple[str, str, str]:
-    """The part of a job's status that dependent jobs check."""
-    status = job.status or AIJobStatus()
-    return status.phase, status.completed_indexes, status.failed_indexes

@@ -2,21 +2,20 @@
 
 `afterok` waits for a success, `afternotok` for a failure, `afterany` for either end; `aftercorr` between two arrays is
 `afterok` element by element, and `afterok` otherwise. What can never come true ends the
-job: it has failed where it needed a success, and is not needed where it was there for a failure. `singleton` waits while an
+job: it has failed where it needed a success, and is not needed where it was there for a failure. `singleton` waits while any
 older job of the same user with the same label `fairlead.dev/singleton` is not over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
 from fairlead.operator.jobs import indexes
-
-_OVER = ("Succeeded", "Failed")
+from fairlead.operator.jobs.neighbours import Neighbours
+from fairlead.operator.jobs.phases import FINISHED
 
 
 class State(Enum):
@@ -40,18 +39,18 @@ class Verdict(NamedTuple):
 READY = Verdict(State.READY)
 
 
-def judge(job: AIJob, others: Mapping[str, AIJob]) -> Verdict:
-    """Whether a job may begin. others: all jobs of its namespace by name."""
+def judge(job: AIJob, others: Neighbours) -> Verdict:
+    """Whether a job may begin. others: all jobs of its namespace, with this one."""
     if not job.spec.depends_on:
         return READY
-    cycle = _cycle(job, others)
+    cycle = others.cycle(job.metadata.name)
     if cycle:
         return Verdict(State.CYCLE, f"dependency cycle: {' -> '.join(cycle)}")
     waits: list[str] = []
     missing = False
     for each in job.spec.depends_on:
         if each.when == "singleton":
-            older = _older(job, each.job, others)
+            older = others.before(job, each.job)
             if older:
                 waits.append(f"job {older!r} of the same user must end first")
             continue
@@ -62,7 +61,7 @@ def judge(job: AIJob, others: Mapping[str, AIJob]) -> Verdict:
         if other is None:
             waits.append(f"job {each.job!r} does not exist in namespace {job.metadata.namespace}")
             missing = True
-        elif phase not in _OVER:
+        elif phase not in FINISHED:
             waits.append(f"job {each.job!r} is {phase}")
         elif each.when in ("afterok", "aftercorr") and phase == "Failed":
             return Verdict(State.FAILED, f"depends on job {each.job!r}, which failed")
@@ -76,7 +75,7 @@ def by_element(job: AIJob, other: AIJob, when: str) -> bool:
     return when == "aftercorr" and job.spec.array is not None and other.spec.array is not None
 
 
-def gate(job: AIJob, others: Mapping[str, AIJob]) -> Callable[[int], State]:
+def gate(job: AIJob, others: Neighbours) -> Callable[[int], State]:
     """Whether an element of an array may begin, as far as it waits for those of others."""
     statuses = [
         other.status or AIJobStatus()
@@ -88,7 +87,7 @@ def gate(job: AIJob, others: Mapping[str, AIJob]) -> Callable[[int], State]:
 
     def may(index: int) -> State:
         for status, completed, failed in zip(statuses, done, never, strict=True):
-            if index in failed or (index not in completed and status.phase in _OVER):
+            if index in failed or (index not in completed and status.phase in FINISHED):
                 return State.FAILED
             if index not in completed:
                 return State.WAITS
@@ -97,49 +96,5 @@ def gate(job: AIJob, others: Mapping[str, AIJob]) -> Callable[[int], State]:
     return may
 
 
-def dependents(name: str, others: Mapping[str, AIJob]) -> list[str]:
-    """The jobs that depend on one."""
-    job = others.get(name)
-    label = (job.metadata.labels or {}).get(names.SINGLETON_LABEL) if job is not None else None
-    return [
-        other
-        for other, each in others.items()
-        if any(one.job in ((label,) if one.when == "singleton" else (name,)) for one in each.spec.depends_on)
-    ]
-
-
 def _phase(job: AIJob | None) -> str:
     return job.status.phase if job is not None and job.status is not None else "Pending"
-
-
-def _older(job: AIJob, label: str, others: Mapping[str, AIJob]) -> str:
-    """An older job with a singleton label that is not over; empty if there is none."""
-    mine = (job.metadata.creation_timestamp or "", job.metadata.name)
-    for name, other in sorted(others.items()):
-        metadata = other.metadata
-        same = (metadata.labels or {}).get(names.SINGLETON_LABEL) == label and _user(other) == _user(job)
-        if same and name != job.metadata.name and _phase(other) not in _OVER and (metadata.creation_timestamp or "", name) < mine:
-            return name
-    return ""
-
-
-def _user(job: AIJob) -> str:
-    return (job.metadata.annotations or {}).get(names.USER_ANNOTATION) or job.metadata.namespace
-
-
-def _cycle(job: AIJob, others: Mapping[str, AIJob]) -> list[str]:
-    """A way from a job back to itself over what it waits for; empty if there is none."""
-    start = job.metadata.name
-    paths, seen = [[start]], {start}
-    while paths:
-        path = paths.pop()
-        current = job if path[-1] == start else others.get(path[-1])
-        for each in current.spec.depends_on if current is not None else ():
-            if each.when == "singleton":
-                continue
-            if each.job == start:
-                return [*path, start]
-            if each.job not in seen:
-                seen.add(each.job)
-                paths.append([*path, each.job])
-    return []

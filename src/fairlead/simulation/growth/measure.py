@@ -10,8 +10,9 @@ import gc
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -24,6 +25,14 @@ class Course(Protocol):
 
     def run(self, round_: int) -> int:
         """The work; returns how many units of it were done."""
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A course that holds something until it is closed."""
+
+    def close(self) -> None:
+        """It is over."""
 
 
 class Dimension(NamedTuple):
@@ -64,9 +73,9 @@ def measure(dimension: Dimension, sizes: Sequence[int], done: Callable[[], None]
     """Cost and calls at each size. done: is called after each."""
     cost, calls = [], []
     for size in sizes:
-        course = dimension.build(size)
-        calls.append(_counted(course, dimension.counted))
-        cost.append(_timed(course, dimension.counted, dimension.rounds) * 1e6)
+        with _built(dimension, size) as course:
+            calls.append(_counted(course, dimension.counted))
+            cost.append(_timed(course, dimension.counted, dimension.rounds) * 1e6)
         if done is not None:
             done()
     return Growth(
@@ -83,7 +92,21 @@ def measure(dimension: Dimension, sizes: Sequence[int], done: Callable[[], None]
 
 def count(dimension: Dimension, sizes: Sequence[int]) -> list[float]:
     """Function calls of one unit of work at each size."""
-    return [_counted(dimension.build(size), dimension.counted) for size in sizes]
+    found = []
+    for size in sizes:
+        with _built(dimension, size) as course:
+            found.append(_counted(course, dimension.counted))
+    return found
+
+
+@contextmanager
+def _built(dimension: Dimension, size: int) -> Iterator[Course]:
+    course = dimension.build(size)
+    try:
+        yield course
+    finally:
+        if isinstance(course, Closing):
+            course.close()
 
 
 def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
