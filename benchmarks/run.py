@@ -61,6 +61,7 @@ COMMANDS = {
     **{f"job {name}": f"bench job --scenario {name}" for name in ("array", "elastic", "operator-kill")},
     "operator": "bench operator",
     "operator, dependent jobs": "bench operator --dependent",
+    "history": "bench history",
     "fair shares": "simulate jobs --trace synthetic --nodes 16",
     "expected starts": f"simulate jobs --jobs {PHILLY}/philly_oct_nov.csv.xz --queues {PHILLY}/vc_nodes.csv --durations learned --no-time-slicing",
     "metrics": "bench metrics --queues 1000 --jobs 10000",
@@ -118,6 +119,8 @@ FIGURES: dict[str, dict[str, str]] = {
         for name in ("queue", "nodes", "share", "top", "explain")
     },
     "lifecycles": {"lifecycles": "{lifecycles_per_second:,.0f}/s"},
+    **{name: {name: "idle {idle_core:.2%} of a core, {event_ms:.2f} ms"} for name in ("operator", "operator, dependent jobs")},
+    "history": {"history": "lists {list_seconds:.2f} s, cost {cost_seconds:.2f} s"},
 }
 """Command -> figure -> how it is written, of the fields of the command's result."""
 

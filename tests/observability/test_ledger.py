@@ -128,3 +128,20 @@ def test_jobs_and_idle_are_the_nodes_exactly(history, one, other):
     ) / (3_600_000 * 1_000_000)
     assert math.isclose(found.nodes.cost.get("USD", 0.0), lasted, abs_tol=1e-9)
     assert math.isclose(found.idle.gpu_hours + sum(line.gpu_hours for line in found.lines), found.nodes.gpu_hours, abs_tol=1e-9)
+
+
+@given(histories(), st.integers(0, 10_000), st.integers(0, 10_000))
+def test_lines_are_the_shares_of_each_run_added_up(history, one, other):
+    stays, runs = history
+    since, until = sorted((one * 1000, other * 1000))
+    hours, costs = {}, {}
+    for node in stays:
+        for each in runs:
+            begin = max(since, round(node.started_at * 1000), round(each.started_at * 1000))
+            end = min(until, round(node.ended_at * 1000), round(each.ended_at * 1000))
+            if begin < end:
+                share = Fraction(round(each.gpus * 1000) * (end - begin), 1000 * 3_600_000)
+                hours[each.queue] = hours.get(each.queue, 0) + share
+                costs[each.queue] = costs.get(each.queue, 0) + share * node.price / 8 / 1_000_000
+    found = {line.name: (line.gpu_hours, line.cost["USD"]) for line in told(stays, runs, since / 1000, until / 1000).lines}
+    assert found == {queue: (float(hours[queue]), float(costs[queue])) for queue in hours}

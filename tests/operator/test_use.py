@@ -134,7 +134,7 @@ def test_a_database_of_the_version_before_is_brought_on_by_who_writes(url):
         for column in ("used", "measured"):
             connection.execute(sql.text(f"ALTER TABLE runs DROP COLUMN {column}"))
         connection.execute(sql.text("UPDATE notes SET value = '1' WHERE name = 'version'"))
-    with pytest.raises(HistoryError, match="version 1, this program reads 2: an operator of this version upgrades it"):
+    with pytest.raises(HistoryError, match="version 1, this program reads 3: an operator of this version upgrades it"):
         History(url, create=False)
     store = History(url)
     assert [run.used for run, _ in store.held(0.0, 1e12)[1]] == [0.0]

@@ -6,17 +6,21 @@ import csv
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairlead.cli.history import DEFAULT_FILE, DatabaseOption, moment
 from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
-from fairlead.observability.history import HistoryError, Run
-from fairlead.observability.ledger import Ledger, Line, ledger
+from fairlead.observability.history import HistoryError
+from fairlead.observability.ledger import Holder, Ledger, Line, ledger, ledger_with_days
 from fairlead.observability.scaling import Scaled, scaled
+
+if TYPE_CHECKING:
+    from fairlead.observability.store import History
 
 
 class By(StrEnum):
@@ -31,6 +35,12 @@ class By(StrEnum):
 
 
 _NONE = "(none)"
+_KEYS: dict[By, Callable[[Holder], str]] = {
+    By.QUEUE: lambda each: each.queue or _NONE,
+    By.USER: lambda each: each.user or _NONE,
+    By.CLASS: lambda each: each.service_class or _NONE,
+    By.NAMESPACE: lambda each: each.namespace,
+}
 
 
 def cost(
@@ -55,24 +65,16 @@ def cost(
         why = f"no history database at {DEFAULT_FILE}"
         fail(f"{why}: give --database or FAIRLEAD_DATABASE, the URL that the operator has as --history", Exit.NOT_FOUND)
     try:
-        store = History(database or f"sqlite:///{path}", create=False)
-        stays, runs = store.held(begin, end)
-        scalers, kinds = (store.scalers(begin, end), store.kinds(begin, end)) if by is By.SCALER else ([], {})
-        store.close()
+        with closing(History(database or f"sqlite:///{path}", create=False)) as store:
+            if by is By.SCALER:
+                stays, runs = store.held(begin, end)
+                kinds = store.kinds(begin, end)
+                held = [(run, kinds.get(run.job)) for run, _ in runs]
+                _scaling(scaled(store.scalers(begin, end), stays, held, begin, end, now), export, output)
+                return
+            found = _ledger(store, by, begin, end, now)
     except HistoryError as error:
         fail(str(error))
-    if by is By.SCALER:
-        _scaling(scaled(scalers, stays, [(run, kinds.get(run.job)) for run, _ in runs], begin, end, now), export, output)
-        return
-    jobs = {run.uid: job for run, job in runs}
-    keys: dict[By, Callable[[Run], str]] = {
-        By.QUEUE: lambda run: run.queue or _NONE,
-        By.USER: lambda run: run.user or _NONE,
-        By.JOB: lambda run: jobs[run.uid],
-        By.CLASS: lambda run: run.service_class or _NONE,
-        By.NAMESPACE: lambda run: run.namespace,
-    }
-    found = ledger(stays, (run for run, _ in runs), begin, end, keys[by], now)
     if export is not None:
         _write(found, by, export)
         return
@@ -80,6 +82,15 @@ def cost(
     if output is Output.TABLE:
         for remark in _remarks(found):
             typer.echo(remark)
+
+
+def _ledger(store: History, by: By, begin: float, end: float, now: float) -> Ledger:
+    """The ledger of a window; of jobs there are too many for days to be added up by them."""
+    if by is not By.JOB:
+        return ledger_with_days(*store.held_by_days(begin, end), begin, end, _KEYS[by], now)
+    stays, runs = store.held(begin, end)
+    jobs = {run.uid: job for run, job in runs}
+    return ledger(stays, (run for run, _ in runs), begin, end, lambda run: jobs[run.uid], now)
 
 
 def _scaling(found: list[Scaled], export: Path | None, output: Output) -> None:

@@ -6,95 +6,35 @@ SQLAlchemy's away.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sql
 from sqlalchemy.exc import SQLAlchemyError
 
 from fairlead.observability.history import Entry, HistoryError, Job, Run, Scaler, State, Stay, Wanted
+from fairlead.observability.ledger import DAY, DayTotal, day_total
+from fairlead.observability.tables import (
+    DAYS,
+    JOBS,
+    METADATA,
+    NOTES,
+    RUNS,
+    SCALERS,
+    STAYS,
+    UPGRADES,
+    VERSION,
+    upgrade,
+)
 
-_VERSION: Final = "2"
 _AT_ONCE = 500  # rows in a statement: SQLite takes some thousand parameters, not more
+_SETTLED = 3600.0  # seconds after its end from which on a day is added up
+_ROUNDED = 0.001  # seconds that times are rounded by in totals
 
 _T = TypeVar("_T")
-_METADATA = sql.MetaData()
-_TEXT = sql.String(512)
-
-_JOBS = sql.Table(
-    "jobs",
-    _METADATA,
-    sql.Column("uid", _TEXT, primary_key=True),
-    sql.Column("namespace", _TEXT, nullable=False, index=True),
-    sql.Column("kind", _TEXT, nullable=False),
-    sql.Column("name", _TEXT, nullable=False),
-    sql.Column("queue", _TEXT, nullable=False),
-    sql.Column("service_class", _TEXT, nullable=False),
-    sql.Column("user", _TEXT, nullable=False),
-    sql.Column("state", _TEXT, nullable=False),
-    sql.Column("submitted_at", sql.Double, nullable=False, index=True),
-    sql.Column("started_at", sql.Double),
-    sql.Column("ended_at", sql.Double, index=True),
-    sql.Column("restarts", sql.Integer, nullable=False),
-    sql.Column("interruptions", sql.Integer, nullable=False),
-    sql.Column("exit_code", sql.Integer),
-    sql.Column("message", sql.Text, nullable=False),
-)
-_RUNS = sql.Table(
-    "runs",
-    _METADATA,
-    sql.Column("uid", _TEXT, primary_key=True),
-    sql.Column("job", _TEXT, nullable=False, index=True),
-    sql.Column("namespace", _TEXT, nullable=False),
-    sql.Column("name", _TEXT, nullable=False),
-    sql.Column("queue", _TEXT, nullable=False),
-    sql.Column("service_class", _TEXT, nullable=False),
-    sql.Column("user", _TEXT, nullable=False),
-    sql.Column("node", _TEXT, nullable=False, index=True),
-    sql.Column("gpus", sql.Double, nullable=False),
-    sql.Column("cpus", sql.Double, nullable=False),
-    sql.Column("started_at", sql.Double, nullable=False),
-    sql.Column("ended_at", sql.Double, index=True),
-    sql.Column("outcome", _TEXT, nullable=False),
-    sql.Column("exit_code", sql.Integer),
-    sql.Column("used", sql.Double, nullable=False, server_default="0"),
-    sql.Column("measured", sql.Double, nullable=False, server_default="0"),
-)
-_STAYS = sql.Table(
-    "stays",
-    _METADATA,
-    sql.Column("uid", _TEXT, primary_key=True),
-    sql.Column("node", _TEXT, nullable=False, index=True),
-    sql.Column("node_uid", _TEXT, nullable=False),
-    sql.Column("pool", _TEXT, nullable=False),
-    sql.Column("gpus", sql.Double, nullable=False),
-    sql.Column("cpus", sql.Double, nullable=False),
-    sql.Column("price", sql.BigInteger),
-    sql.Column("currency", _TEXT, nullable=False),
-    sql.Column("kind", _TEXT, nullable=False),
-    sql.Column("started_at", sql.Double, nullable=False, index=True),
-    sql.Column("ended_at", sql.Double, index=True),
-)
-_SCALERS = sql.Table(
-    "scalers",
-    _METADATA,
-    sql.Column("uid", _TEXT, primary_key=True),
-    sql.Column("namespace", _TEXT, nullable=False),
-    sql.Column("name", _TEXT, nullable=False),
-    sql.Column("kind", _TEXT, nullable=False),
-    sql.Column("target", _TEXT, nullable=False),
-    sql.Column("min_replicas", sql.Integer, nullable=False),
-    sql.Column("max_replicas", sql.Integer, nullable=False),
-    sql.Column("started_at", sql.Double, nullable=False, index=True),
-    sql.Column("ended_at", sql.Double, index=True),
-)
-_NOTES = sql.Table("notes", _METADATA, sql.Column("name", _TEXT, primary_key=True), sql.Column("value", _TEXT, nullable=False))
-
-
-_UPGRADES: Final = {"1": ("2", [_RUNS.c.used, _RUNS.c.measured])}
-"""From which version to which, and the columns that are new."""
 
 
 class History:
@@ -112,7 +52,7 @@ class History:
                     raise HistoryError(f"history database {_shown(url)}: there is no such file")
                 sql.event.listen(self._engine, "connect", _as_sqlite)
             if create:
-                _METADATA.create_all(self._engine)
+                METADATA.create_all(self._engine)
             self._check_version(create=create)
         except (SQLAlchemyError, ImportError) as error:
             raise HistoryError(f"history database {_shown(url)}: {_first_line(error)}") from error
@@ -123,15 +63,15 @@ class History:
 
     def _check_version(self, *, create: bool) -> None:
         with self._engine.begin() as connection:
-            found = connection.scalar(sql.select(_NOTES.c.value).where(_NOTES.c.name == "version"))
-            while create and found in _UPGRADES:
-                found = _upgrade(connection, found)
+            found = connection.scalar(sql.select(NOTES.c.value).where(NOTES.c.name == "version"))
+            while create and found in UPGRADES:
+                found = upgrade(connection, found)
             if found is None and create:
-                connection.execute(sql.insert(_NOTES).values(name="version", value=_VERSION))
-            elif found != _VERSION:
+                connection.execute(sql.insert(NOTES).values(name="version", value=VERSION))
+            elif found != VERSION:
                 raise HistoryError(
-                    f"the history database has version {found}, this program reads {_VERSION}: "
-                    + ("an operator of this version upgrades it" if found in _UPGRADES else "use another database")
+                    f"the history database has version {found}, this program reads {VERSION}: "
+                    + ("an operator of this version upgrades it" if found in UPGRADES else "use another database")
                 )
 
     # -- writing -------------------------------------------------------------------------------
@@ -147,25 +87,47 @@ class History:
         """Write these as they are now, in one transaction. alive_at: the time up to which the writer has observed everything."""
         try:
             with self._engine.begin() as connection:
-                _put(connection, _JOBS, [msgspec.structs.asdict(job) | {"state": str(job.state)} for job in jobs])
-                _put(connection, _RUNS, [msgspec.structs.asdict(run) for run in runs])
-                _put(connection, _STAYS, [msgspec.structs.asdict(stay) for stay in stays])
-                _put(connection, _SCALERS, [msgspec.structs.asdict(scaler) for scaler in scalers])
+                _forget_days(connection, runs := list(runs), stays := list(stays))
+                _put(connection, JOBS, [msgspec.structs.asdict(job) | {"state": str(job.state)} for job in jobs])
+                _put(connection, RUNS, [msgspec.structs.asdict(run) for run in runs])
+                _put(connection, STAYS, [msgspec.structs.asdict(stay) for stay in stays])
+                _put(connection, SCALERS, [msgspec.structs.asdict(scaler) for scaler in scalers])
                 if alive_at is not None:
-                    connection.execute(sql.delete(_NOTES).where(_NOTES.c.name == "alive_at"))
-                    connection.execute(sql.insert(_NOTES).values(name="alive_at", value=repr(alive_at)))
+                    connection.execute(sql.delete(NOTES).where(NOTES.c.name == "alive_at"))
+                    connection.execute(sql.insert(NOTES).values(name="alive_at", value=repr(alive_at)))
         except SQLAlchemyError as error:
             raise HistoryError(f"history: {_first_line(error)}") from error
 
     def forget(self, before: float) -> int:
         """Remove jobs that ended before then, with their runs, and what nodes there were; how many jobs."""
-        ended = sql.select(_JOBS.c.uid).where(_JOBS.c.ended_at < before)
+        ended = sql.select(JOBS.c.uid).where(JOBS.c.ended_at < before)
         try:
             with self._engine.begin() as connection:
-                connection.execute(sql.delete(_RUNS).where(_RUNS.c.job.in_(ended)))
-                for table in (_STAYS, _SCALERS):
+                connection.execute(sql.delete(RUNS).where(RUNS.c.job.in_(ended)))
+                connection.execute(sql.delete(DAYS).where(DAYS.c.day <= before // DAY))
+                for table in (STAYS, SCALERS):
                     connection.execute(sql.delete(table).where(table.c.ended_at < before))
-                return connection.execute(sql.delete(_JOBS).where(_JOBS.c.ended_at < before)).rowcount
+                return connection.execute(sql.delete(JOBS).where(JOBS.c.ended_at < before)).rowcount
+        except SQLAlchemyError as error:
+            raise HistoryError(f"history: {_first_line(error)}") from error
+
+    def add_up(self, since: float, now: float) -> bool:
+        """Add up the latest day after `since` that is over and was not added up yet; whether there was one."""
+        last = int((now - _SETTLED) // DAY) - 1
+        try:
+            with self._engine.begin() as connection:
+                begun = connection.scalar(sql.select(sql.func.min(STAYS.c.started_at)))
+                known = set(connection.scalars(sql.select(DAYS.c.day)))
+                first = max(math.floor((begun if begun is not None else now) / DAY), math.ceil(since / DAY))
+                day = next((each for each in range(last, first - 1, -1) if each not in known), None)
+                if day is None:
+                    return False
+                begin, end = float(day * DAY), float((day + 1) * DAY)
+                runs = [Run(**row._mapping) for row in connection.execute(sql.select(RUNS).where(_between(RUNS, begin, end)))]
+                there = _between(STAYS, min([begin, *(run.started_at for run in runs)]), end)
+                stays = [Stay(**row._mapping) for row in connection.execute(sql.select(STAYS).where(there))]
+                connection.execute(sql.insert(DAYS).values(day=day, total=msgspec.json.encode(day_total(day, stays, runs))))
+                return True
         except SQLAlchemyError as error:
             raise HistoryError(f"history: {_first_line(error)}") from error
 
@@ -173,9 +135,9 @@ class History:
 
     def open_ends(self) -> tuple[list[Job], list[Run], float | None]:
         """The jobs and runs without a written end, and the time up to which the last writer had observed everything."""
-        jobs = sql.select(_JOBS).where(_JOBS.c.ended_at.is_(None))
-        runs = sql.select(_RUNS).where(_RUNS.c.ended_at.is_(None))
-        alive = sql.select(_NOTES.c.value).where(_NOTES.c.name == "alive_at")
+        jobs = sql.select(JOBS).where(JOBS.c.ended_at.is_(None))
+        runs = sql.select(RUNS).where(RUNS.c.ended_at.is_(None))
+        alive = sql.select(NOTES.c.value).where(NOTES.c.name == "alive_at")
         with self._reading() as connection:
             alive_at = connection.scalar(alive)
             return (
@@ -187,32 +149,32 @@ class History:
     def open_stays(self) -> list[Stay]:
         """Nodes that are there, as far as is written."""
         with self._reading() as connection:
-            return [Stay(**row._mapping) for row in connection.execute(sql.select(_STAYS).where(_STAYS.c.ended_at.is_(None)))]
+            return [Stay(**row._mapping) for row in connection.execute(sql.select(STAYS).where(STAYS.c.ended_at.is_(None)))]
 
     def open_scalers(self) -> list[Scaler]:
         """Autoscalers that are there, as far as is written."""
-        ask = sql.select(_SCALERS).where(_SCALERS.c.ended_at.is_(None))
+        ask = sql.select(SCALERS).where(SCALERS.c.ended_at.is_(None))
         with self._reading() as connection:
             return [Scaler(**row._mapping) for row in connection.execute(ask)]
 
     def scalers(self, since: float, until: float) -> list[Scaler]:
         """The autoscalers that were at some time between."""
-        ask = sql.select(_SCALERS).where(_between(_SCALERS, since, until)).order_by(_SCALERS.c.started_at)
+        ask = sql.select(SCALERS).where(_between(SCALERS, since, until)).order_by(SCALERS.c.started_at)
         with self._reading() as connection:
             return [Scaler(**row._mapping) for row in connection.execute(ask)]
 
     def kinds(self, since: float, until: float) -> dict[str, Job]:
         """The jobs of the runs that were at some time between, by uid."""
-        ask = sql.select(_JOBS).where(_JOBS.c.uid.in_(sql.select(_RUNS.c.job).where(_between(_RUNS, since, until))))
+        ask = sql.select(JOBS).where(JOBS.c.uid.in_(sql.select(RUNS.c.job).where(_between(RUNS, since, until))))
         with self._reading() as connection:
             return {job.uid: job for job in (_job(row._mapping) for row in connection.execute(ask))}
 
     def held(self, since: float, until: float) -> tuple[list[Stay], list[tuple[Run, str]]]:
         """The stays, and the runs with their jobs' `namespace/name`, that were at some time between."""
-        names = sql.select(_RUNS, _JOBS.c.namespace.label("of"), _JOBS.c.name.label("job_name"))
-        ask = names.outerjoin(_JOBS, _JOBS.c.uid == _RUNS.c.job).where(_between(_RUNS, since, until))
+        names = sql.select(RUNS, JOBS.c.namespace.label("of"), JOBS.c.name.label("job_name"))
+        ask = names.outerjoin(JOBS, JOBS.c.uid == RUNS.c.job).where(_between(RUNS, since, until))
         with self._reading() as connection:
-            there = sql.select(_STAYS).where(_between(_STAYS, since, until))
+            there = sql.select(STAYS).where(_between(STAYS, since, until))
             stays = [Stay(**row._mapping) for row in connection.execute(there)]
             runs = []
             for row in connection.execute(ask):
@@ -221,52 +183,45 @@ class History:
                 runs.append((Run(**given), f"{namespace}/{name}" if name else given["job"]))
             return stays, runs
 
+    def held_by_days(self, since: float, until: float) -> tuple[list[Stay], list[Run], list[DayTotal]]:
+        """For `ledger_with_days`: the stays between, days between that are added up, and the runs that were outside of those."""
+        with self._reading() as connection:
+            there = sql.select(STAYS).where(_between(STAYS, since, until))
+            stays = [Stay(**row._mapping) for row in connection.execute(there)]
+            inside = sql.and_(DAYS.c.day >= math.ceil(since / DAY), DAYS.c.day < math.floor(until / DAY))
+            days = _in_a_row(connection.execute(sql.select(DAYS.c.day, DAYS.c.total).where(inside).order_by(DAYS.c.day)).all())
+            windows = [(since, days[0].day * DAY), ((days[-1].day + 1) * DAY, until)] if days else [(since, until)]
+            runs = {
+                row.uid: Run(**row._mapping)
+                for window in windows
+                for row in connection.execute(sql.select(RUNS).where(_between(RUNS, *window)))
+            }
+            return stays, list(runs.values()), days
+
     def written(self, jobs: Sequence[str], runs: Sequence[str]) -> tuple[list[Job], list[Run]]:
         """What is written already of those with these uids."""
         found: tuple[list[Job], list[Run]] = [], []
         with self._reading() as connection:
             for some in _parts(jobs):
-                found[0].extend(_job(row._mapping) for row in connection.execute(sql.select(_JOBS).where(_JOBS.c.uid.in_(some))))
+                found[0].extend(_job(row._mapping) for row in connection.execute(sql.select(JOBS).where(JOBS.c.uid.in_(some))))
             for some in _parts(runs):
-                found[1].extend(Run(**row._mapping) for row in connection.execute(sql.select(_RUNS).where(_RUNS.c.uid.in_(some))))
+                found[1].extend(Run(**row._mapping) for row in connection.execute(sql.select(RUNS).where(RUNS.c.uid.in_(some))))
         return found
 
     def jobs(self, wanted: Wanted, now: float) -> list[Entry]:
         """The latest jobs first. now: until when runs that go on are counted."""
-        until = sql.func.coalesce(_RUNS.c.ended_at, now)
-        lasted = sql.case((until > _RUNS.c.started_at, until - _RUNS.c.started_at), else_=0.0)
-        used = (
-            sql.select(
-                _RUNS.c.job,
-                sql.func.count().label("runs"),
-                sql.func.sum(_RUNS.c.gpus * lasted).label("gpu_seconds"),
-                sql.func.sum(_RUNS.c.cpus * lasted).label("cpu_seconds"),
-            )
-            .group_by(_RUNS.c.job)
-            .subquery()
-        )
-        ask = sql.select(_JOBS, *list(used.c)[1:]).outerjoin(used, used.c.job == _JOBS.c.uid)
-        for column, value in (
-            (_JOBS.c.namespace, wanted.namespace),
-            (_JOBS.c.name, wanted.name),
-            (_JOBS.c.user, wanted.user),
-            (_JOBS.c.queue, wanted.queue),
-        ):
-            if value:
-                ask = ask.where(column == value)
-        if wanted.states:
-            ask = ask.where(_JOBS.c.state.in_([str(each) for each in wanted.states]))
-        if wanted.since is not None:
-            ask = ask.where(sql.or_(_JOBS.c.ended_at.is_(None), _JOBS.c.ended_at >= wanted.since))
-        if wanted.until is not None:
-            ask = ask.where(_JOBS.c.submitted_at <= wanted.until)
-        ask = ask.order_by(_JOBS.c.submitted_at.desc(), _JOBS.c.namespace, _JOBS.c.name).limit(wanted.limit)
+        order = JOBS.c.submitted_at.desc(), JOBS.c.namespace, JOBS.c.name, JOBS.c.uid
+        ask = sql.select(JOBS).where(*_matching(wanted)).order_by(*order).limit(wanted.limit)
         with self._reading() as connection:
-            return [_entry(dict(row._mapping)) for row in connection.execute(ask)]
+            found = [_job(row._mapping) for row in connection.execute(ask)]
+            used: dict[str, tuple[int, float, float]] = {}
+            for some in _parts(found):
+                used |= {row[0]: tuple(row)[1:] for row in connection.execute(_used([job.uid for job in some], now))}
+        return [_entry(job, *used.get(job.uid, (0, 0.0, 0.0))) for job in found]
 
     def runs(self, job: str) -> list[Run]:
         """The runs of one job, by when they started."""
-        ask = sql.select(_RUNS).where(_RUNS.c.job == job).order_by(_RUNS.c.started_at, _RUNS.c.name)
+        ask = sql.select(RUNS).where(RUNS.c.job == job).order_by(RUNS.c.started_at, RUNS.c.name)
         with self._reading() as connection:
             return [Run(**row._mapping) for row in connection.execute(ask)]
 
@@ -293,19 +248,72 @@ class _Reading:
             raise HistoryError(f"history: {_first_line(error)}") from error
 
 
-def _upgrade(connection: sql.Connection, found: str) -> str:
-    """Bring the tables to the next version; which one that is."""
-    version, columns = _UPGRADES[found]
-    for column in columns:
-        kind = column.type.compile(connection.dialect)
-        connection.execute(sql.text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind} DEFAULT 0 NOT NULL"))
-    connection.execute(sql.update(_NOTES).where(_NOTES.c.name == "version").values(value=version))
-    return version
+def _matching(wanted: Wanted) -> list[sql.ColumnElement[bool]]:
+    """The conditions of a list, of columns that one index has."""
+    equal = {
+        JOBS.c.namespace: wanted.namespace,
+        JOBS.c.name: wanted.name,
+        JOBS.c.user: wanted.user,
+        JOBS.c.queue: wanted.queue,
+    }
+    found = [column == value for column, value in equal.items() if value]
+    if wanted.states:
+        found.append(JOBS.c.state.in_([str(each) for each in wanted.states]))
+    if wanted.since is not None:
+        # Not as an alternative: SQLite would gather all jobs of both, and sort them.
+        found.append(sql.func.coalesce(JOBS.c.ended_at, wanted.since) >= wanted.since)
+    if wanted.until is not None:
+        found.append(JOBS.c.submitted_at <= wanted.until)
+    return found
 
 
 def _between(table: sql.Table, since: float, until: float) -> sql.ColumnElement[bool]:
     """What was at some time between."""
     return sql.and_(table.c.started_at < until, sql.or_(table.c.ended_at.is_(None), table.c.ended_at > since))
+
+
+def _in_a_row(rows: Sequence[Any]) -> list[DayTotal]:
+    """The most days that lie one after the other, of rows with days and their totals."""
+    best, begin = range(0), 0
+    for place in range(1, len(rows) + 1):
+        if place == len(rows) or rows[place].day != rows[place - 1].day + 1:
+            best, begin = max(best, range(begin, place), key=len), place
+    return [msgspec.json.decode(rows[place].total, type=DayTotal) for place in best]
+
+
+def _forget_days(connection: sql.Connection, runs: Sequence[Run], stays: Sequence[Stay]) -> None:
+    """Remove the totals of days from the first on of which these rows change anything."""
+    last = connection.scalar(sql.select(sql.func.max(DAYS.c.day)))
+    if last is None:
+        return
+    end = (last + 1) * DAY + _ROUNDED
+    first = end
+    for table, kind, rows in ((RUNS, Run, runs), (STAYS, Stay, stays)):
+        early = [row for row in rows if row.started_at < end]
+        for some in _parts(early):
+            asked = sql.select(table).where(table.c.uid.in_([row.uid for row in some]))
+            before = {row.uid: kind(**row._mapping) for row in connection.execute(asked)}
+            first = min([first, *(_changed_from(before.get(row.uid), row) for row in some)])
+    if first < end:
+        connection.execute(sql.delete(DAYS).where(DAYS.c.day >= (first - _ROUNDED) // DAY))
+
+
+def _changed_from(before: Run | Stay | None, now: Run | Stay) -> float:
+    """From when on a row differs from what it was before; infinity where it does not."""
+    if before is None:
+        return now.started_at
+    ends = [each for each in (before.ended_at, now.ended_at) if each is not None]
+    same = msgspec.structs.replace(before, ended_at=now.ended_at)
+    if isinstance(same, Run) and isinstance(now, Run):
+        same = msgspec.structs.replace(same, outcome=now.outcome, exit_code=now.exit_code)
+        if msgspec.structs.replace(same, used=now.used, measured=now.measured) != now:
+            return min(before.started_at, now.started_at)
+        if before.ended_at != now.ended_at or same != now:
+            return min(ends, default=math.inf)
+        return math.inf
+    if same != now:
+        return min(before.started_at, now.started_at)
+    return min(ends, default=math.inf) if before.ended_at != now.ended_at else math.inf
 
 
 def _put(connection: sql.Connection, table: sql.Table, rows: list[dict[str, Any]]) -> None:
@@ -324,9 +332,16 @@ def _job(row: Any) -> Job:
     return Job(**{**row, "state": State(row["state"])})
 
 
-def _entry(row: dict[str, Any]) -> Entry:
-    used = {name: row.pop(name) or 0 for name in ("runs", "gpu_seconds", "cpu_seconds")}
-    return Entry(job=_job(row), **used)
+def _entry(job: Job, runs: int, gpu_seconds: float, cpu_seconds: float) -> Entry:
+    return Entry(job=job, runs=runs, gpu_seconds=gpu_seconds, cpu_seconds=cpu_seconds)
+
+
+def _used(jobs: Sequence[str], now: float) -> sql.Select[Any]:
+    """Of each of these jobs: how many runs it had, and for how many seconds it held GPUs and CPUs."""
+    until = sql.func.coalesce(RUNS.c.ended_at, now)
+    lasted = sql.case((until > RUNS.c.started_at, until - RUNS.c.started_at), else_=0.0)
+    sums = (sql.func.sum(column * lasted) for column in (RUNS.c.gpus, RUNS.c.cpus))
+    return sql.select(RUNS.c.job, sql.func.count(), *sums).where(RUNS.c.job.in_(jobs)).group_by(RUNS.c.job)
 
 
 def _as_sqlite(connection: Any, _: object) -> None:

@@ -25,7 +25,7 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import Change
 from fairlead.observability.history import HistoryError
-from fairlead.observability.ledger import ledger
+from fairlead.observability.ledger import ledger_with_days
 from fairlead.observability.store import History
 from fairlead.operator.faults import About, Faults, Report, reraised
 
@@ -196,8 +196,7 @@ def _costs(history: History, period: str, now: float) -> dict[str, dict[str, flo
         since = now - spans.seconds(period)
     except QuantityError:
         return {}  # the definition does not let it through
-    stays, runs = history.held(since, now)
-    found = ledger(stays, (run for run, _ in runs), since, now, lambda run: run.queue, now)
+    found = ledger_with_days(*history.held_by_days(since, now), since, now, lambda each: each.queue, now)
     return {line.name: line.cost for line in found.lines}
 
 

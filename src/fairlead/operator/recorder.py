@@ -46,6 +46,7 @@ _POOLS = f"/apis/{names.API_VERSION}/nodepools"
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
 _EVERY = 1.0  # seconds between two writes
 _ALIVE = 60.0  # seconds between two notes that nothing was missed
+_ADD_UP = 600.0  # seconds until it is asked again whether a day is to be added up
 _MOST_KEPT = 200_000  # changes that wait for a database which cannot be reached
 _DAY = 86400.0
 _POD = About("v1", "Pod")
@@ -93,7 +94,7 @@ class Recorder:
         self._missing = {"pods", "namespaces", "jobs", "groups", "nodes", "pools"}
         # Called once everything that exists is known: ends the rows of what went while no recorder ran.
         self._closing = [self._accounting.close_others]
-        self._written = self._forgot = 0.0
+        self._written = self._forgot = self._added_up = 0.0
         self.use = Use(prometheus, client.clock, self._note, speed=speed) if prometheus is not None else None
         self._informers: tuple[Informer[Any], ...] = (
             Informer(client, "/api/v1/pods", views.Pod, self._observer(PodObserved), lambda: self._listed("pods")),
@@ -228,6 +229,10 @@ class Recorder:
             del self._closing[0]
         batch.clear()  # it was taken in, and is not to be applied again where its rows cannot be written
         self.rows += self._accounting.write(now)
+        if now - self._added_up >= _ADD_UP:
+            self._added_up = now
+            if self.history.add_up(now - self.keep, now):
+                self._added_up = 0.0  # the next day with the next rows
         if now - self._forgot >= _DAY:
             self.history.forget(now - self.keep)
             self._forgot = now

@@ -69,6 +69,18 @@ def job(
 
 
 @app.command()
+def history(
+    jobs: Annotated[int, typer.Option(min=100, max=10_000_000, help="Jobs of one run each, evenly in 400 days.")] = 1_000_000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """A long history: time to list jobs, and to add up what 30 days cost."""
+    from fairlead.simulation import long_history
+
+    result = long_history.measure(jobs)
+    emit(result, output, lambda: print_table("bench history", msgspec.to_builtins(result)))
+
+
+@app.command()
 def operator(
     jobs: Annotated[int, typer.Option(min=2, max=100_000, help="AIJobs of one member; half of them run at a time.")] = 20_000,
     dependent: Annotated[bool, typer.Option("--dependent", help="Every second job waits for the one before it.")] = False,

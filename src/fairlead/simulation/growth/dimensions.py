@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from fairlead.simulation.growth import events, operator, passes, placing
+from fairlead.simulation.growth import events, history, operator, passes, placing
 from fairlead.simulation.growth.measure import Dimension, Growth, measure
 
 DIMENSIONS = (
@@ -31,10 +31,13 @@ DIMENSIONS = (
     Dimension("suspended", "job, first pass", passes.Suspended, (400, 1600, 6400), (20, 80, 320), rounds=1, counted=1),
     Dimension("budget-pods", "budget event", events.budget_by_pods, (5000, 20_000, 80_000), (400, 1600, 3200)),
     Dimension("queue-pods", "queue event", events.queue_by_pods, (5000, 20_000, 80_000), (400, 1600, 3200)),
+    Dimension("history-list", "list", history.lists, (4000, 16_000, 64_000), (400, 1600, 6400), rounds=5, counted=1),
+    Dimension("history-cost", "ledger", history.ledgers, (4000, 16_000, 64_000), (400, 1600, 6400), rounds=5, counted=1),
     Dimension("operator", "pod event", operator.independent, (200, 800, 3200), (100, 150, 200), rounds=3, counted=1),
     Dimension("dependent-jobs", "pod event", operator.dependent, (200, 800, 3200), (100, 150, 200), rounds=3, counted=1),
 )
-"""`budgets` begins at one; `depth` counts levels below the root, and may cost twice as much at four as at one."""
+"""`budgets` begins at one; `depth` counts levels below the root, and may cost twice as much at four as at one. Histories have 100
+jobs a day."""
 
 BY_NAME = {each.name: each for each in DIMENSIONS}
 
