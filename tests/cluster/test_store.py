@@ -28,4 +28,25 @@ def test_every_version_of_the_past_is_as_it_was(steps, history, namespace):
             if version < store.compacted:
                 assert found is None
             else:
-                assert found == records
+                assert found is not None
+                assert list(found.after(None)) == records
+                for key in KEYS:
+                    rest = [item for item in records if item[0] > key]
+                    if namespace is None or key[0] == namespace:
+                        assert list(found.after(key)) == rest
+                        assert found.count_after(key) == len(rest)
+
+
+@settings(max_examples=100, deadline=None)
+@given(STEPS, st.sampled_from([None, "a", "b", "c"]))
+def test_a_table_is_in_the_order_of_its_keys(steps, namespace):
+    store = Store(40)
+    for table, key, put in steps:
+        if put:
+            store.put(table, key, {"metadata": {"name": key[1]}})
+        elif store.get(table, key) is not None:
+            store.remove(table, key)
+    for table in ("t", "u"):
+        records = {key: record for key, record in store.records(table) if namespace is None or key[0] == namespace}
+        assert store.sorted(table, namespace) == sorted(records.items(), key=lambda item: item[0])
+        assert store.count(table, namespace) == len(records)

@@ -6,8 +6,11 @@ watch, a list, a cached encoding) may keep it.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from heapq import merge
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -49,6 +52,77 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 Listener = Callable[[Change], None]
 
 
+class _Table:
+    """The records of one resource, and their keys in order: those of a namespace are side by side."""
+
+    __slots__ = ("keys", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[Key, Record] = {}
+        self.keys: list[Key] = []
+
+    def put(self, key: Key, record: Record) -> Record | None:
+        """Create or replace; returns the record that was there."""
+        before = self.rows.get(key)
+        if before is None:
+            insort(self.keys, key)
+        self.rows[key] = record
+        return before
+
+    def pop(self, key: Key) -> Record:
+        """Delete."""
+        record = self.rows.pop(key)
+        del self.keys[bisect_left(self.keys, key)]
+        return record
+
+    def span(self, namespace: str | None) -> tuple[int, int]:
+        """Where the keys of a namespace are, or of all."""
+        if namespace is None:
+            return 0, len(self.keys)
+        return bisect_left(self.keys, (namespace, "")), bisect_left(self.keys, (namespace + "\0", ""))
+
+
+class View:
+    """A table, or one namespace of it, at a version, in the order of keys. Good until the next write.
+
+    It costs what was written since that version, and what is read of it. undone: what changed keys were then.
+    """
+
+    def __init__(self, table: _Table, namespace: str | None, undone: dict[Key, Record | None]) -> None:
+        self._table = table
+        self._span = table.span(namespace)
+        self._undone = {key: record for key, record in undone.items() if namespace is None or key[0] == namespace}
+        gone = [(key, record) for key, record in self._undone.items() if record is not None and key not in table.rows]
+        self._gone = sorted(gone, key=itemgetter(0))
+
+    def after(self, key: Key | None) -> Iterator[tuple[Key, Record]]:
+        """What comes after a key, or everything."""
+        gone = self._gone[self._gone_until(key) :]
+        present = self._present(self._until(key))
+        return merge(present, gone, key=itemgetter(0)) if gone else present
+
+    def _present(self, start: int) -> Iterator[tuple[Key, Record]]:
+        """What is in the table still, as it was."""
+        keys, rows, undone = self._table.keys, self._table.rows, self._undone
+        for index in range(start, self._span[1]):
+            key = keys[index]
+            record = undone[key] if key in undone else rows[key]
+            if record is not None:
+                yield key, record
+
+    def count_after(self, key: Key) -> int:
+        """How many come after a key."""
+        made = sum(record is None and each > key and each in self._table.rows for each, record in self._undone.items())
+        return self._span[1] - self._until(key) + len(self._gone) - self._gone_until(key) - made
+
+    def _until(self, key: Key | None) -> int:
+        start, end = self._span
+        return start if key is None else bisect_right(self._table.keys, key, start, end)
+
+    def _gone_until(self, key: Key | None) -> int:
+        return 0 if key is None else bisect_right(self._gone, key, key=itemgetter(0))
+
+
 class Store:
     """Tables (one per resource) of records under one version counter."""
 
@@ -58,7 +132,7 @@ class Store:
         self.history: deque[Change] = deque()
         self.writes = 0
         self._limit = history
-        self._tables: dict[str, dict[Key, Record]] = {}
+        self._tables: defaultdict[str, _Table] = defaultdict(_Table)
         self._for_all: tuple[Listener, ...] = ()
         self._listeners: dict[
             str, tuple[Listener, ...]
@@ -66,45 +140,37 @@ class Store:
 
     def get(self, table: str, key: Key) -> Record | None:
         """The present version."""
-        return self._tables.get(table, {}).get(key)
+        return self._tables[table].rows.get(key)
 
     def records(self, table: str) -> Iterator[tuple[Key, Record]]:
         """Everything in a table, in no order."""
-        return iter(self._tables.get(table, {}).items())
+        return iter(self._tables[table].rows.items())
 
     def sorted(self, table: str, namespace: str | None = None) -> list[tuple[Key, Record]]:
         """A table, or one namespace of it, in the order of its keys."""
-        chosen = self._tables.get(table, {}).items()
-        return sorted((item for item in chosen if namespace is None or item[0][0] == namespace), key=lambda item: item[0])
+        found = self._tables[table]
+        start, end = found.span(namespace)
+        return [(key, found.rows[key]) for key in found.keys[start:end]]
 
-    def at(self, table: str, version: int, namespace: str | None = None) -> list[tuple[Key, Record]] | None:
+    def at(self, table: str, version: int, namespace: str | None = None) -> View | None:
         """What `sorted` gave when a version was the latest; None if the history no longer reaches that far."""
         changes = self.since(table, version)
         if changes is None:
             return None
-        present = self.sorted(table, namespace)
-        if not changes:
-            return present
-        records = dict(present)
-        for change in reversed(changes):
-            if namespace is None or change.key[0] == namespace:
-                records.pop(change.key, None)
-                if change.before is not None:
-                    records[change.key] = change.before
-        return sorted(records.items(), key=lambda item: item[0])
+        return View(self._tables[table], namespace, {change.key: change.before for change in reversed(changes)})
 
-    def count(self, table: str) -> int:
-        """Objects in a table."""
-        return len(self._tables.get(table, {}))
+    def count(self, table: str, namespace: str | None = None) -> int:
+        """Objects in a table, or in one namespace of it."""
+        start, end = self._tables[table].span(namespace)
+        return end - start
 
     def put(self, table: str, key: Key, obj: Object) -> Record:
         """Create or replace; stamps the object's resourceVersion."""
         self.version += 1
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(self.version)
-        rows = self._tables.setdefault(table, {})
-        before = rows.get(key)
-        record = rows[key] = Record(obj, self.version)
+        record = Record(obj, self.version)
+        before = self._tables[table].put(key, record)
         self._publish(Change(self.version, "MODIFIED" if before else "ADDED", table, key, record, before))
         return record
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from fairlead.simulation.growth import events, history, operator, passes, placing
+from fairlead.simulation.growth import events, history, operator, passes, placing, server
 from fairlead.simulation.growth.measure import Dimension, Growth, measure
 
 DIMENSIONS = (
@@ -33,6 +33,8 @@ DIMENSIONS = (
     Dimension("queue-pods", "queue event", events.queue_by_pods, (5000, 20_000, 80_000), (400, 1600, 3200)),
     Dimension("history-list", "list", history.lists, (4000, 16_000, 64_000), (400, 1600, 6400), rounds=5, counted=1),
     Dimension("history-cost", "ledger", history.ledgers, (4000, 16_000, 64_000), (400, 1600, 6400), rounds=5, counted=1),
+    Dimension("server-pages", "page", server.Pages, (5000, 20_000, 80_000), (400, 1600, 6400), rounds=3, counted=1),
+    Dimension("server-namespace", "list", server.Namespace, (5000, 20_000, 80_000), (400, 1600, 6400)),
     Dimension("operator", "pod event", operator.independent, (200, 800, 3200), (100, 150, 200), rounds=3, counted=1),
     Dimension("dependent-jobs", "pod event", operator.dependent, (200, 800, 3200), (100, 150, 200), rounds=3, counted=1),
 )

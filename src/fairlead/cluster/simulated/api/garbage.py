@@ -140,7 +140,7 @@ class Garbage:
 
     def _close_namespace(self, namespace: str) -> None:
         for resource in self._catalog:
-            if resource.namespaced and any(key[0] == namespace for key, _ in self._store.records(resource.table)):
+            if resource.namespaced and self._store.count(resource.table, namespace):
                 return
         self._emptying.discard(namespace)
         if self._store.get("namespaces", ("", namespace)) is not None:

@@ -108,19 +108,18 @@ class Reading:
         found = self._store.at(resource.table, version, selection.namespace)
         if found is None:
             raise errors.expired(_FORGOTTEN if token else "The resourceVersion for the provided list is too old.")
-        records = [(key, record) for key, record in found if selection.matches(key, record.object)]
-        if after is not None:
-            records = [item for item in records if item[0] > after]
-        if not limit or len(records) <= limit:
-            return Page([record for _, record in records], version)
-        kept = records[:limit]
-        counted = selection.labels is None and selection.fields is None
-        return Page(
-            [record for _, record in kept],
-            version,
-            msgspec.json.encode([version, *kept[-1][0]]).hex(),
-            len(records) - limit if counted else None,
-        )
+        kept: list[Record] = []
+        last: Key = ("", "")
+        for key, record in found.after(after):
+            if not selection.matches(key, record.object):
+                continue
+            if limit and len(kept) == limit:
+                counted = selection.labels is None and selection.fields is None
+                token = msgspec.json.encode([version, *last]).hex()
+                return Page(kept, version, token, found.count_after(last) if counted else None)
+            kept.append(record)
+            last = key
+        return Page(kept, version)
 
     def _read_token(self, token: str) -> tuple[int, Key]:
         try:
