@@ -41,7 +41,7 @@ from fairlead.operator.jobs.members import asks_gpus, owned
 from fairlead.operator.jobs.observed import GPUS, kind_of, run_of, user_of
 from fairlead.operator.jobs.plan import Plan, plan
 from fairlead.operator.jobs.pods import NODE_LOST, NUMBER, PodSeen, PodView, seen
-from fairlead.operator.jobs.record import Record, begins_again, counts_only
+from fairlead.operator.jobs.record import Record, begins_again, counts_only, same
 from fairlead.operator.jobs.templates import problem
 from fairlead.operator.jobs.writer import Writer
 from fairlead.operator.workqueue import WorkQueue
@@ -337,7 +337,7 @@ class Jobs:
         if decided is None:
             self._again_in(key, record, record.rests(now))
             return
-        if not decided.unwritten and decided.status != job.status:
+        if not decided.unwritten and not same(decided.status, job.status):
             record.written_at = now
             if begins_again(job.status, decided.status):
                 record.attempted_at = now
@@ -369,7 +369,7 @@ class Jobs:
         if (
             job.spec.array is None
             and not write_counts
-            and decided.status != job.status
+            and not same(decided.status, job.status)
             and counts_only(job.status, decided.status)
         ):
             decided = msgspec.structs.replace(decided, status=job.status, unwritten=True)

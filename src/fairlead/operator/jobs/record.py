@@ -55,10 +55,15 @@ class Record:
         self.served = False
 
 
+def same(one: object, other: object) -> bool:
+    """Whether both have the same values: what was read is of stricter classes, whose objects equal no others."""
+    return one == other or msgspec.json.encode(one) == msgspec.json.encode(other)
+
+
 def begins_again(before: AIJobStatus | None, after: AIJobStatus) -> bool:
     """Whether a job, or an element of it, starts another attempt."""
     old = before or AIJobStatus()
-    return after.attempt != old.attempt or after.elements != old.elements
+    return after.attempt != old.attempt or not same(after.elements, old.elements)
 
 
 def counts_only(old: AIJobStatus | None, new: AIJobStatus) -> bool:
@@ -66,4 +71,4 @@ def counts_only(old: AIJobStatus | None, new: AIJobStatus) -> bool:
     if old is None:
         return False
     counts = {name: getattr(new, name) for name in ("running", "succeeded", "succeeded_members")}
-    return msgspec.structs.replace(old, **counts) == new
+    return same(msgspec.structs.replace(old, **counts), new)
