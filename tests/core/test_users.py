@@ -141,7 +141,7 @@ def test_so_many_jobs_may_be_submitted_the_oldest_first_in_any_order_of_observat
     assert codes(decided)["b-1"] == "Resources" if "b-1" in codes(decided) else "b-1" in placed(decided)
     state.upsert_queue(Queue("q"))
     run(state)
-    assert not state.pending.applicants
+    assert not state.tables.census.applicants
     assert all(task.state.value != "unusable" for task in state.tasks.values())
     invariants.check(state)
 

@@ -64,7 +64,7 @@ class Walk:
         self._charges = charges
         if wrong:
             self._last = self._around = self._charges = None  # all of it is checked again
-        listed = [*_pending_classes(state), *_gangs(state), *_owned(state), *_waits(state), *_lost(state)]
+        listed = [*_pending_classes(state), *_gangs(state), *_owned(state), *_waits(state), *_lost(state), *_listed(state)]
         return [*wrong, *_free(state), *_payers(state), *listed]
 
     def _changed(self, state: ClusterState, placed: Placed) -> Placed:
@@ -115,6 +115,17 @@ def _free(state: ClusterState) -> list[str]:
     free = sum(max(0, sum(nodes.devices.states[nodes.device.item(row)])) for row in rows)
     counted = state.moves.free.total()
     return [f"{free} milli of devices are free, {counted} are counted"] if counted != free else []
+
+
+def _listed(state: ClusterState) -> list[str]:
+    """Tasks are listed by what they have: queue, user, labels."""
+    tables = state.tables
+    by_queue: dict[str, dict[str, Task]] = {}
+    for uid, task in state.tasks.items():
+        if task.pod.ours:
+            by_queue.setdefault(task.queue, {})[uid] = task
+    wrong = ["tasks are not listed by the queues that they are in"] if by_queue != tables.by_queue else []
+    return [*wrong, *tables.census.problems(), *tables.labelled.problems()]
 
 
 def _charges(state: ClusterState) -> tuple[object, ...]:

@@ -54,11 +54,13 @@ class Pools:
 
     def follow(self, row: int) -> bool:
         """A node came or changed; whether it is in other pools than its row was before."""
-        pools = self._pools_of(row) if self.named else ()
-        if pools == self._of_row.get(row, ()):
+        pools, before = self._pools_of(row) if self.named else (), self._of_row.get(row, ())
+        if pools == before:
             return False
         self._of_row[row] = pools
-        self._changed()
+        self.version += 1
+        for pool in {*before, *pools} & self._masks.keys():
+            self._covering(pool, row + 1)[row] = pool in pools
         return True
 
     def _changed(self) -> None:
@@ -113,12 +115,18 @@ class Pools:
         return self._in(shape.charge, known[1])
 
     def mask(self, pool: str) -> Mask:
-        """For each row whether it is in a pool; do not write to it."""
-        known = self._masks.get(pool)
-        if known is None or len(known) != self.nodes.count:
-            known = np.zeros(self.nodes.count, np.bool_)
-            known[[row for row, pools in self._of_row.items() if pool in pools and self.nodes.objects[row] is not None]] = True
-            self._masks[pool] = known
+        """For each row whether it is in a pool, until the next event; do not write to it."""
+        if pool not in self._masks:
+            made = np.zeros(self.nodes.count, np.bool_)
+            made[[row for row, pools in self._of_row.items() if pool in pools]] = True
+            self._masks[pool] = made
+        return self._covering(pool, self.nodes.count)[: self.nodes.count]
+
+    def _covering(self, pool: str, rows: int) -> Mask:
+        """The mask of a pool, with at least so many rows."""
+        known = self._masks[pool]
+        if len(known) < rows:
+            known = self._masks[pool] = np.concatenate([known, np.zeros(max(rows, 2 * len(known)) - len(known), np.bool_)])
         return known
 
     def empty(self, pool: str) -> bool:

@@ -76,6 +76,7 @@ class Task:
         "instead_of",
         "level",
         "not_before",
+        "number",
         "pod",
         "queue",
         "ranking",
@@ -94,6 +95,7 @@ class Task:
         self.ranking = ranking
         self.shape = ranking.shape
         self.queue = pod.queue if pod.ours else ""  # of others: see `core.belonging`
+        self.number = 0  # in which place it came to be known
         self.row = -1
         self.devices: tuple[int, ...] = ()
         self.state = TaskState.WAITING

@@ -267,18 +267,28 @@ class Accounts:
         self.measure_anew()
         self.guarantee_anew()
 
-    def measure_anew(self) -> None:
-        """What users and jobs hold is added up anew, wherever account of it is kept."""
-        for node in self.tree.queues.values():
+    def charges_on(self, row: int) -> bool:
+        """Whether anything is charged for on a row, or may be: victims hold what others are credited with."""
+        return bool(self.debts) or any(task.charged for task in self.tree.nodes.pods[row].values())
+
+    def measure_anew(self, nodes: Iterable[QueueNode] | None = None) -> None:
+        """What users and jobs hold is added up anew, wherever account of it is kept, or of these queues."""
+        for node in self.tree.queues.values() if nodes is None else nodes:
             if node.meter is not None:
-                self.measure(node)
+                self._add_up(node)
 
     def measure(self, node: QueueNode) -> None:
-        """Begin, or end, to keep account of users and jobs."""
+        """Begin, or end, to keep account of users and jobs; what is kept goes on by the present policy."""
         node.measured_anew = True
         if not wanted(node.policy):
             node.meter = None
-            return
+        elif node.meter is None:
+            self._add_up(node)
+        else:
+            node.meter.policy = node.policy
+
+    def _add_up(self, node: QueueNode) -> None:
+        node.measured_anew = True
         node.meter = Meter(self.log, node.policy)
         for each in self.tree.queues.values():
             for task in each.charged if node in each.path else ():

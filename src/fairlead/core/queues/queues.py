@@ -82,13 +82,15 @@ class Queues:
         debts = dict(accounts.debts)
         for uid in debts:
             self.repay(uid)
-        accounts.freed.update(ancestor.name for ancestor in node.path[1:])
-        accounts.shift(node.path[1:], node, -1)
+        above = node.path[1:]
+        accounts.freed.update(ancestor.name for ancestor in above)
+        accounts.shift(above, node, -1)
         self.tree.hang(node, parent)
         accounts.shift(node.path[1:], node, 1)
         for debt in debts.values():
             accounts.charge_debt(debt)
-        accounts.measure_anew()
+        if any(each.placed or each.guests for each in self.queues.values() if node in each.path):
+            accounts.measure_anew(dict.fromkeys((*above, *node.path[1:])))
 
     def upsert_pool(self, pool: NodePool) -> None:
         """A node pool came or changed."""
@@ -110,10 +112,12 @@ class Queues:
     def node_changed(self, row: int) -> None:
         """A node came, went, or changed: it may be in other pools now. Nothing is on it that was not before."""
         if self.tree.pools.follow(row):
-            self._recount_pools()
+            self._recount_pools(row)
 
-    def _recount_pools(self) -> None:
-        self.accounts.recount_pools()
+    def _recount_pools(self, row: int | None = None) -> None:
+        """Pools are made of other rows, or of one more or less."""
+        if row is None or self.accounts.charges_on(row):
+            self.accounts.recount_pools()
         self.tree.pools_changed()
         self.fair.touch()
         self.waiting.order.touch_all()

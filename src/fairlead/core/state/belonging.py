@@ -256,7 +256,8 @@ class Belonging:
         self._tables.queues.accounts.changes.pods[pod.uid] = None
         if placed and task.charged:
             self._tables.queues.charge(task, -1, task.row)
-        task.pod, task.queue = pod, queue
+        task.pod = pod
+        self._tables.move(task, queue)
         if placed and task.charged:
             self._tables.queues.charge(task, 1, task.row)
 

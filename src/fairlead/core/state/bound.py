@@ -115,6 +115,10 @@ class BoundPods:
             task.pod.terminating,
         ):
             self._starts.touch(task.gang)
+        if pod.labels != task.pod.labels:
+            tables.labelled.remove(task)
+            task.pod = pod
+            tables.labelled.add(task)
         task.pod = pod
         if other and pod.ours:
             tables.queues.accounts.reclassify(task)
@@ -126,6 +130,8 @@ class BoundPods:
             tables.shapes.release(old)
         if row >= 0 and changed:
             tables.pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
+        if tables.census.active:
+            tables.census.touch(task)
 
     def _changed_hands(self, task: Task, pod: Pod) -> Pod:
         """A pod that has a node is another user's, or of another priority: accounts follow; a victim's stay as they are."""

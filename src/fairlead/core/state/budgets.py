@@ -156,6 +156,7 @@ class Budgets:
         if known != budget:
             self.known[budget.key] = budget
             self.version += 1
+            self._tables.labelled.watch(budget.namespace, budget.selector)
             if known is not None:
                 self.index.remove(known)
             self.index.add(budget)
@@ -187,6 +188,6 @@ class Budgets:
         tables = self._tables
         if not tables.queues.waiting.unschedulable:
             return
-        for task in tables.tasks.values():
-            if task.row >= 0 and task.pod.namespace == budget.namespace and protects(budget, task.pod, dict(task.pod.labels)):
+        for task in tables.labelled.candidates(budget.namespace, budget.selector):
+            if task.row >= 0 and protects(budget, task.pod, dict(task.pod.labels)):
                 tables.nodes.gained.add(task.row)

@@ -6,6 +6,8 @@ There is no snapshot per pass: this state is the snapshot. Every event is one me
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from fairlead.api.names import DEFAULT_QUEUE
@@ -160,7 +162,7 @@ class ClusterState:
         if changed and any(each.policy.namespaces for each in self.queues.queues.values()) | any(
             each.namespaces for each in self.services.classes.values()
         ):
-            self.pending.admit_again(lambda task: task.pod.namespace == name)
+            self.pending.admit_again(self.tables.labelled.of(name))
 
     def upsert_storage(self, item: StorageObject) -> None:
         """A claim, a volume, a storage class or one of their like came or changed."""
@@ -212,7 +214,7 @@ class ClusterState:
                     self.services.runs(task)
                     if task.gang is not None:
                         self.starts.touch(task.gang)
-            self.pending.admit_again(lambda task: task.service_class == service.name)
+            self._admit_class(service.name)
 
     def remove_class(self, name: str) -> None:
         """A class of service is gone: its pods are served as those without a class."""
@@ -220,7 +222,10 @@ class ClusterState:
             self.queues.accounts.changes.everything = True
             self.queues.name_non_preemptible(self.services.non_preemptible())
             self.queues.waiting.policy_changed()
-            self.pending.admit_again(lambda task: task.service_class == name)
+            self._admit_class(name)
+
+    def _admit_class(self, name: str) -> None:
+        self.pending.admit_again(task for task in self.tasks.values() if task.service_class == name)
 
     def upsert_queue(self, queue: Queue) -> Reason | None:
         """A queue came or changed; returns why the change was refused, if it was."""
@@ -233,9 +238,7 @@ class ClusterState:
         if unasked and not self.queues.tree.knows(DEFAULT_QUEUE):
             self.pending.queue_gone(DEFAULT_QUEUE)
         if refused is None and _who_may(queue) != before:
-            self.pending.admit_again(
-                lambda task: self.queues.tree.knows(task.queue) and self.queues.tree.above(queue.name, task.queue)
-            )
+            self._judge_under(queue.name, self.queues.tree.knows)
         self.pending.queue_came(queue.name)
         self.belonging.queue_changed(queue.name)
         self._guard_gpus(queue.name)
@@ -272,9 +275,16 @@ class ClusterState:
         if not self.queues.tree.knows(name):
             self.pending.queue_gone(name)
         if judged:
-            self.pending.admit_again(lambda task: task.queue in self.queues.queues and self.queues.tree.above(name, task.queue))
+            self._judge_under(name, self.queues.queues.__contains__)
         self.belonging.queue_changed(name)
         self._guard_gpus(name)
+
+    def _judge_under(self, name: str, among: Callable[[str], bool]) -> None:
+        """Who may wait in a queue and those below it has changed. among: which queues are asked."""
+        self.tables.census.drop()
+        by_queue = self.tables.by_queue
+        queues = [each for each in by_queue if among(each) and self.queues.tree.above(name, each)]
+        self.pending.admit_again(task for each in queues for task in by_queue[each].values())
 
     def upsert_group(self, group: Group) -> None:
         """A PodGroup came or changed."""
@@ -290,7 +300,7 @@ class ClusterState:
             self.services.starts += 1
             for task in gang.tasks.values():
                 self.queues.accounts.reclassify(task)
-            self.pending.admit_again(lambda task: task.gang is gang)
+            self.pending.admit_again(gang.tasks.values())
         if before is not None and before.time_limit != group.time_limit:
             for task in gang.bound():
                 self.services.runs(task)

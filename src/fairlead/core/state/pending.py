@@ -6,7 +6,8 @@ set aside with a reason. What changes any of that asks for it here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from operator import attrgetter
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
@@ -17,23 +18,25 @@ from fairlead.core.state.placement import Placement
 from fairlead.core.state.starts import Starts
 from fairlead.core.state.tables import Tables
 
+_number = attrgetter("number")
+
 
 class Pending:
     """Lets tasks wait, and takes them out of their lines.
 
-    queueless: name of a queue that is not known -> tasks that name it, by UID. applicants: where jobs are counted, the tasks that
-    wait to be, and those of jobs beyond a limit, by UID. overdue: tasks that have waited longer than their class allows, and of
-    which that was not reported yet. faulty: keys of gangs that have lost members. Before the next decision all must be settled if
-    a pass has begun since it was (stale), if jobs must be counted anew (uncounted), or if a gang is unsettled.
+    queueless: name of a queue that is not known -> tasks that name it, by UID. overdue: tasks that have waited longer than their
+    class allows, and of which that was not reported yet. faulty: keys of gangs that have lost members. Before the next decision
+    all must be settled if a pass has begun since it was (stale), if jobs must be counted anew (uncounted), or if a gang is
+    unsettled.
     """
 
     def __init__(self, tables: Tables, placement: Placement, isolation: Isolation, starts: Starts) -> None:
         self._tables = tables
+        self._census = tables.census
         self._placement = placement
         self._isolation = isolation
         self._starts = starts
         self.queueless: dict[str, dict[str, Task]] = {}
-        self.applicants: dict[str, Task] = {}
         self.overdue: list[Task] = []
         self.faulty: set[str] = set()
         self.stale = True
@@ -47,7 +50,9 @@ class Pending:
     def wait(self, task: Task, *, counted: bool = False) -> None:
         """Let a task without a node wait, or report why it cannot. counted: its job was counted among others already."""
         tables, pod = self._tables, task.pod
-        self.applicants.pop(pod.uid, None)
+        self._census.applicants.discard(pod.uid)
+        if self._census.active:
+            self._census.touch(task)
         task.become(TaskState.WAITING)
         task.level = tables.services.of(task).level(tables.services.attained.before(task))
         if not pod.placeholder:  # whose age is that of a job which ran: how long that waited in all is not known
@@ -68,7 +73,7 @@ class Pending:
         elif (refused := tables.admission.not_allowed(task)) is not None:
             self._set_aside(task, refused)
         elif not counted and tables.admission.counts(task.queue):
-            self.applicants[pod.uid] = task
+            self._census.applicants.add(task)
             self.uncounted = True
         elif task.gang is not None:
             tables.unsettle(task.gang)
@@ -118,8 +123,8 @@ class Pending:
     def forget(self, task: Task) -> None:
         """A task is gone."""
         self.find_queue(task)
-        self.applicants.pop(task.pod.uid, None)
-        self.uncounted = self.uncounted or bool(self.applicants)
+        self._census.applicants.discard(task.pod.uid)
+        self.uncounted = self.uncounted or bool(self._census.applicants)
 
     # -- what may wait where -------------------------------------------------------------------
 
@@ -129,17 +134,17 @@ class Pending:
         queues = self._tables.queues
         if (task.row >= 0 or self._placement.is_stray(task)) and task.pod.ours:
             queues.charge(task, -1, task.row)
-            task.queue = queue
+            self._tables.move(task, queue)
             queues.charge(task, 1, task.row)
-        task.queue = queue
+        self._tables.move(task, queue)
         if task.state in (TaskState.WAITING, TaskState.UNUSABLE) and not task.pod.terminating:
             self.withdraw(task)  # else it stays in the line of a queue that it is in no more
             self.wait(task)
 
-    def admit_again(self, concerned: Callable[[Task], bool]) -> None:
-        """Which queues and classes may be used has changed: what waits is judged anew. What runs goes on."""
-        for task in list(self._tables.tasks.values()):
-            if task.row >= 0 or not task.pod.ours or task.pod.terminating or not concerned(task):
+    def admit_again(self, concerned: Iterable[Task]) -> None:
+        """Which queues and classes may be used has changed: which of these wait is judged anew. What runs goes on."""
+        for task in sorted(concerned, key=_number):
+            if task.row >= 0 or not task.pod.ours or task.pod.terminating:
                 continue
             if task.state is TaskState.WAITING or (task.state is TaskState.UNUSABLE and task.pod.error is None):
                 with self._isolation.guard("admission", task):
@@ -156,8 +161,8 @@ class Pending:
 
     def queue_gone(self, name: str) -> None:
         """Those that wait in a queue wait for its return."""
-        for task in self._tables.tasks.values():
-            if task.queue == name and task.state is TaskState.WAITING:
+        for task in sorted(self._tables.by_queue.get(name, {}).values(), key=_number):
+            if task.state is TaskState.WAITING:
                 with self._isolation.guard("admission", task):
                     if task.unit is not None:
                         task.unit.retire()
@@ -167,22 +172,23 @@ class Pending:
         """Where jobs are counted: what is within the limits waits in line, the others until one of those is done."""
         self.uncounted = False
         admission = self._tables.admission
-        tasks = [task for task in self._tables.tasks.values() if self._counts(task)]
+        some, within = self._census.due()
+        tasks = sorted(filter(self._counts, some), key=_number)
         try:
             beyond = admission.beyond(tasks)
         except Exception as error:  # noqa: BLE001 - isolation finds the task at fault
             found = self._isolation.blame("admission", tasks, lambda task: admission.beyond([task]), error)
             tasks = [task for task in tasks if task not in found]
             beyond = admission.beyond(tasks)
-        for task in tasks:
+        for task in sorted((*tasks, *filter(self._counts, within)), key=_number):
             uid = task.pod.uid
             if task.row >= 0 or task.pod.node:
                 continue
             if uid in beyond and task.state is TaskState.WAITING:
                 self.withdraw(task)
-                self.applicants[uid] = task
+                self._census.applicants.add(task)
                 self._set_aside(task, beyond[uid])
-            elif uid not in beyond and uid in self.applicants:
+            elif uid not in beyond and uid in self._census.applicants:
                 task.reported = None
                 self.wait(task, counted=True)
 
@@ -191,7 +197,7 @@ class Pending:
         pod, tables = task.pod, self._tables
         if not pod.ours or pod.terminating or not tables.queues.tree.knows(task.queue) or not tables.admission.counts(task.queue):
             return False
-        return task.state is not TaskState.UNUSABLE or pod.uid in self.applicants
+        return task.state is not TaskState.UNUSABLE or pod.uid in self._census.applicants
 
     # -- order in line -------------------------------------------------------------------------
 

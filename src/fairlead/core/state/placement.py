@@ -32,6 +32,7 @@ class Placement:
         self._queues = tables.queues
         self._tasks = tables.tasks
         self._in_flight = tables.in_flight
+        self._census = tables.census
         self.strays: dict[str, dict[str, Task]] = {}
 
     # -- on rows -------------------------------------------------------------------------------
@@ -70,6 +71,8 @@ class Placement:
             if task.instead_of:
                 self.charge_instead(task)
         nodes.changes.touch(row)
+        if self._census.active:
+            self._census.touch(task)
         if nodes.gpu_headroom_wanted and shape.gpus:
             nodes.gained.add(row)  # fewer free GPUs: work without devices may have a place there now
 
@@ -94,6 +97,8 @@ class Placement:
         if task.instead_of:
             self.charge_back(task)
         nodes.changes.touch(row)
+        if self._census.active:
+            self._census.touch(task)
         if not log.depth:
             nodes.gained.add(row)
 

@@ -91,13 +91,15 @@ class Pods:
         """
         tables = self._tables
         task = Task(pod, self._bound.ranking(pod))
-        tables.tasks[pod.uid] = task
+        tables.add(task)
         if pod.owner:
             tables.owned.add(pod.uid, pod.owner)
         if pod.elastic:
             self.elastic.add(pod.uid)
         if pod.ours and pod.group:
             self._join(task)
+        if tables.census.active:
+            tables.census.touch(task)
         if pod.node:
             self._bound.place(task)
             self._belonging.lodge(task)
@@ -124,7 +126,7 @@ class Pods:
         if gang.needed != needed:
             self._tables.unsettle(gang)  # a new run: members of the one before may be too few, also if this pod cannot even wait
         if gang.group is not None and gang.group.queue:
-            task.queue = gang.group.queue
+            self._tables.move(task, gang.group.queue)
 
     def _bound_by_cluster(self, task: Task, pod: Pod) -> None:
         """A pod is bound in the cluster: what was assumed is confirmed, or the cluster's node counts."""
@@ -204,7 +206,7 @@ class Pods:
     def remove(self, uid: str) -> None:
         """A pod is gone or has finished: what it held is free, and what waited for that may start."""
         tables = self._tables
-        task = tables.tasks.pop(uid, None)
+        task = tables.drop(uid)
         if task is None:
             gang = self.finished.remove(uid)
             if gang is not None and gang.forgotten and tables.gangs.get(gang.key) is gang:

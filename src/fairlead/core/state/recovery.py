@@ -65,7 +65,7 @@ class StateRecovery:
             kept = tables.in_flight.cut_out(task)
             for each in (task,) if kept is None else (task, kept.placeholder):
                 self._lift(each)
-            self._pending.applicants.pop(uid, None)
+            self._tables.census.applicants.discard(uid)
             tables.reserved.started(key_of_job(task.gang, uid))
             task.not_before = 0.0
             task.become(TaskState.UNUSABLE)
@@ -73,7 +73,7 @@ class StateRecovery:
     def expel(self, uid: str) -> None:
         """Forget a pod wherever it is listed, whatever it was in the middle of; what waited for it to go waits no longer."""
         tables = self._tables
-        known = tables.tasks.pop(uid, None)
+        known = tables.drop(uid)
         if known is not None:
             self.cut_out((known,))
         for queue in tables.queues.queues.values():
@@ -95,7 +95,7 @@ class StateRecovery:
 
     def _forget(self, uid: str) -> None:
         """Out of what is remembered by UID."""
-        self._pending.applicants.pop(uid, None)
+        self._tables.census.applicants.discard(uid)
         self._tables.queues.accounts.forget_debt(uid)
         self._pods.elastic.discard(uid)
         self._bound.unread.forget(uid)
@@ -116,6 +116,7 @@ class StateRecovery:
 
     def distrust(self) -> None:
         """Derive anew what is remembered only to save time."""
+        self._tables.census.drop()
         self._tables.nodes.changes.renew()
         self._tables.shapes.renew()
         self._pass_caches.drop()
@@ -124,6 +125,8 @@ class StateRecovery:
 
     def recount(self) -> None:
         """Reckon everything anew. Nothing may be tried meanwhile."""
+        self._tables.sort_into_queues()
+        self._tables.labelled.relist()
         self._columns()
         if self._tables.pairs.active:
             self._placement.recount_pairs()

@@ -24,14 +24,16 @@ from fairlead.core.queues.queues import Queues
 from fairlead.core.queues.reservations import Reservations
 from fairlead.core.queues.runtimes import RunTimes
 from fairlead.core.queues.services import Services
+from fairlead.core.state.census import Census
 from fairlead.core.state.in_flight import InFlight
+from fairlead.core.state.labelled import Labelled
 from fairlead.core.state.notices import Notices
 
 
 class Tables:
     """Nodes, shapes, queues, classes of service, tasks by UID and gangs by `namespace/name`.
 
-    unsettled: gangs whose units must be made anew before the next decision, by their keys.
+    unsettled: gangs whose units must be made anew before the next decision, by their keys. by_queue: our tasks by queue and UID.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -59,6 +61,50 @@ class Tables:
         self.notices = Notices()
         self.in_flight = InFlight(self.log, self.tasks)
         self.queues.tree.closing = self.in_flight.closed
+        self.census = Census(self.tasks, self.queues)
+        self.labelled = Labelled(self.tasks)
+        self.by_queue: dict[str, dict[str, Task]] = {}
+        self._known = 0  # tasks so far
+
+    def add(self, task: Task) -> None:
+        """A pod has come to be known."""
+        self._known += 1
+        task.number = self._known
+        self.tasks[task.pod.uid] = task
+        self.labelled.add(task)
+        if task.pod.ours:
+            self.by_queue.setdefault(task.queue, {})[task.pod.uid] = task
+
+    def drop(self, uid: str) -> Task | None:
+        """A pod is gone; its task."""
+        task = self.tasks.pop(uid, None)
+        if task is not None:
+            task.number = 0
+            self.labelled.remove(task)
+            self.census.leave(uid)
+            self._leave_queue(task)
+        return task
+
+    def move(self, task: Task, queue: str) -> None:
+        """A task is in another queue."""
+        if task.pod.ours and task.queue != queue:
+            self._leave_queue(task)
+            self.by_queue.setdefault(queue, {})[task.pod.uid] = task
+        task.queue = queue
+        if self.census.active:
+            self.census.touch(task)
+
+    def sort_into_queues(self) -> None:
+        """`by_queue` anew, of all tasks."""
+        self.by_queue.clear()
+        for uid, task in self.tasks.items():
+            if task.pod.ours:
+                self.by_queue.setdefault(task.queue, {})[uid] = task
+
+    def _leave_queue(self, task: Task) -> None:
+        others = self.by_queue.get(task.queue, {})
+        if others.pop(task.pod.uid, None) is not None and not others:
+            del self.by_queue[task.queue]
 
     def gang(self, namespace: str, group: str) -> Gang:
         """The gang of a PodGroup, whether its object is known or not."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from fairlead.simulation.growth import events, history, operator, passes, placing, server
+from fairlead.simulation.growth import events, history, limits, operator, passes, placing, server
 from fairlead.simulation.growth.measure import Dimension, Growth, measure
 
 DIMENSIONS = (
@@ -31,6 +31,9 @@ DIMENSIONS = (
     Dimension("suspended", "job, first pass", passes.Suspended, (400, 1600, 6400), (20, 80, 320), rounds=1, counted=1),
     Dimension("budget-pods", "budget event", events.budget_by_pods, (5000, 20_000, 80_000), (400, 1600, 3200)),
     Dimension("queue-pods", "queue event", events.queue_by_pods, (5000, 20_000, 80_000), (400, 1600, 3200)),
+    Dimension("limited-queue", "queue event", limits.queue_by_limited_pods, (5000, 20_000, 80_000), (400, 1600, 3200)),
+    Dimension("pool-nodes", "node event", limits.node_by_pool_pods, (5000, 20_000, 80_000), (400, 1600, 3200)),
+    Dimension("jobs-beyond", "new pod", limits.pod_by_jobs_beyond, (1000, 4000, 16_000), (100, 400, 1600)),
     Dimension("history-list", "list", history.lists, (4000, 16_000, 64_000), (400, 1600, 6400), rounds=5, counted=1),
     Dimension("history-cost", "ledger", history.ledgers, (4000, 16_000, 64_000), (400, 1600, 6400), rounds=5, counted=1),
     Dimension("server-pages", "page", server.Pages, (5000, 20_000, 80_000), (400, 1600, 6400), rounds=3, counted=1),
