@@ -1,6 +1,7 @@
 """The core thread and the applier, with a scripted cluster."""
 
 import asyncio
+import random
 import threading
 
 import msgspec
@@ -15,7 +16,7 @@ from fairlead.core.model.transactions import Binding, Place, PodRef, Preempt, Re
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_thread import CoreThread
 from fairlead.scheduler.outputs import GroupStatus, Trouble
-from fairlead.scheduler.writing.lines import EVENT, URGENT, Lines
+from fairlead.scheduler.writing.lines import EVENT, STATUS, URGENT, Lines
 from tests.builders import group, node, pod
 
 
@@ -191,6 +192,78 @@ def test_no_write_waits_longer_than_half_a_minute_for_urgent_ones():
         writers.cancel()
         await asyncio.gather(writers, return_exceptions=True)
         assert done == [pytest.approx(31.0, abs=1.0)]
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(story())
+
+
+class Counted(Lines):
+    """Counts how often a writer asks for work."""
+
+    choices = 0
+
+    def _choose(self):
+        self.choices += 1
+        return super()._choose()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_everything_is_written_and_writers_are_called_only_for_what_they_may_do(seed):
+    """Work of all lines enters at random while the core is busy at times."""
+
+    async def story():
+        draw = random.Random(seed)
+        loop = asyncio.get_running_loop()
+        busy, flying, most, done, entered = [False], [0], [0], [], 0
+        lines = Counted(writers := draw.choice((1, 3, 64, 200)), lambda: busy[0])
+
+        async def write():
+            flying[0] += 1
+            most[0] = max(most[0], flying[0])
+            await asyncio.sleep(draw.choice((0, 0.001, 0.01)))
+            flying[0] -= 1
+            done.append(loop.time())
+
+        task = asyncio.ensure_future(lines.run())
+        for _ in range(draw.randrange(1, 20)):
+            busy[0] = draw.random() < 0.5
+            for _ in range(draw.choice((1, 5, 400))):
+                lines.enter(draw.choice((URGENT, URGENT, STATUS, EVENT)), write)
+                entered += 1
+            await asyncio.sleep(draw.choice((0, 0.005, 0.1, 2)))
+        busy[0] = False
+        await asyncio.sleep(60)
+        assert len(done) == entered
+        assert lines.idle
+        assert most[0] <= writers
+        assert lines.choices <= 2 * entered + 3 * writers
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(story())
+
+
+def test_writers_rest_while_the_core_is_busy():
+    async def story():
+        async def write():
+            done.append(1)
+
+        done, busy = [], [True]
+        lines = Counted(64, lambda: busy[0])
+        task = asyncio.ensure_future(lines.run())
+        await asyncio.sleep(0)
+        for _ in range(1000):
+            lines.enter(EVENT, write)
+        await asyncio.sleep(20)
+        assert not done
+        assert lines.choices < 64 + 5
+        busy[0] = False
+        await asyncio.sleep(1)
+        assert len(done) == 1000
+        assert lines.choices < 64 + 5 + 1000 + 2 * 64
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(story())

@@ -37,6 +37,7 @@ class Lines:
         self._width = _WIDTH
         self._urgent = 0  # urgent writes in flight
         self._idle: deque[asyncio.Future[None]] = deque()
+        self._called = 0  # writers that were idle, and have not chosen yet
         self._polling = False
 
     async def run(self) -> None:
@@ -58,11 +59,17 @@ class Lines:
     def enter(self, line: int, work: Work) -> None:
         """Put a write at the end of a line."""
         self._lines[line].append((self.now(), work))
-        self._resume(1)
+        if line == URGENT or self._late() or not (self._urgent or self._polling):
+            self._resume(1)
 
     def length(self, line: int) -> int:
         """How many writes wait in a line."""
         return len(self._lines[line])
+
+    def _late(self) -> int:
+        """The first line that has waited for too long; 0 if there is none."""
+        oldest = self.now() - _PATIENCE
+        return next((number for number in (STATUS, EVENT) if (line := self._lines[number]) and line[0][0] < oldest), 0)
 
     def _choose(self) -> tuple[int, Work] | None:
         """The work that may be done now: urgent work always, the rest only when nothing urgent is about."""
@@ -73,9 +80,9 @@ class Lines:
             self._width = min(self._writers, len(urgent) // _DEPTH)
         if self.in_flight >= min(self._width, self._writers):
             return None
-        for number, line in enumerate(later, 1):
-            if line and self.now() - line[0][0] > _PATIENCE:
-                return number, line.popleft()[1]
+        late = self._late()
+        if late:
+            return late, self._lines[late].popleft()[1]
         if urgent:
             return URGENT, urgent.popleft()[1]
         if self._urgent or self._busy():
@@ -103,14 +110,13 @@ class Lines:
                     raise asyncio.CancelledError from error  # what is cut off may end with an error instead
                 log.exception("write failed", line=number)
             finally:
-                self.in_flight -= 1
                 self._urgent -= number == URGENT
                 # This writer takes the next itself; others are called only where there is more to do at once.
                 if self._lines[URGENT]:
-                    if self.in_flight + 1 < self._width:
-                        self._resume(1)
-                elif not self._urgent and any(self._lines):
-                    self._resume(self._width)
+                    self._resume(1, taken=1)
+                elif not self._urgent and any(self._lines) and (not self._busy() or self._late()):
+                    self._resume(self._width, taken=1)
+                self.in_flight -= 1
 
     async def _rest(self) -> None:
         """Wait until there is work; while only the core holds it back, check again a little later."""
@@ -120,15 +126,25 @@ class Lines:
         if not self._urgent and any(self._lines) and not self._polling:
             self._polling = True
             loop.call_later(_POLL_SECONDS, self._poll)
-        await waiter
+        try:
+            await waiter
+        finally:
+            self._called -= not waiter.cancelled()
 
     def _poll(self) -> None:
-        self._polling = False
-        self._resume(self._width)
+        if self._urgent or self._lines[URGENT] or self._late() or not self._busy():
+            self._polling = False
+            self._resume(self._width)
+        else:
+            asyncio.get_running_loop().call_later(_POLL_SECONDS, self._poll)
 
-    def _resume(self, count: int) -> None:
-        while self._idle and count:
+    def _resume(self, count: int, *, taken: int = 0) -> None:
+        """Call idle writers, as many as there is work and width for. taken: work that the caller takes itself."""
+        free = min(self._width, self._writers) - self.in_flight - self._called
+        count = min(count, free, sum(map(len, self._lines)) - self._called - taken)
+        while self._idle and count > 0:
             waiter = self._idle.popleft()
             if not waiter.done():
                 waiter.set_result(None)
+                self._called += 1
                 count -= 1
