@@ -78,6 +78,7 @@ class Server:
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=2,
+            http="h11",  # knows methods that are none
             ws="websockets-sansio",
             server_header=False,
         )
