@@ -28,7 +28,7 @@ _RESOLVED = 10.0  # seconds for which addresses of a name are used
 _NEXT_ADDRESS = 0.25  # seconds after which the next address is tried as well
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 _WITH_LENGTH = frozenset({"POST", "PUT", "PATCH"})
-_PLAIN = re.compile(r"(?:/[A-Za-z0-9_~:@!$&'()*+,;=-][A-Za-z0-9._~:@!$&'()*+,;=-]*)+").fullmatch
+_PLAIN = re.compile(r"/[A-Za-z0-9._~:@!$&'()*+,;=/-]*").fullmatch
 
 Resolved = list[tuple[Any, ...]]
 
@@ -238,8 +238,9 @@ class Pool:
                 if method not in _REPEATABLE:
                     raise
                 reply = await self._exchange(request)
-        packed = reply.headers.get("content-encoding")
-        return reply if packed is None else reply._replace(body=_unpacked(packed, reply.body))
+        if "content-encoding" in reply.headers:
+            return reply._replace(body=_unpacked(reply.headers["content-encoding"], reply.body))
+        return reply
 
     async def close(self) -> None:
         """Close all connections, those in use included."""
@@ -252,7 +253,7 @@ class Pool:
     # -- what is sent --------------------------------------------------------------------------
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
-        if not query and _PLAIN(path):
+        if not query and _PLAIN(path) and "/." not in path and "//" not in path:
             return self._prefix + path
         url = URL(self._server + path)
         return (url.extend_query(query) if query else url).raw_path_qs

@@ -38,7 +38,7 @@ async def write(
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": f"{name[:200]}.{int(now.timestamp() * 1e6):x}{digest:08x}", "namespace": namespace},
-        "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "eventTime": now.isoformat(timespec="microseconds")[:26] + "Z",
         "reportingController": controller,
         "reportingInstance": instance[:128],
         "action": action,
