@@ -10,6 +10,7 @@ import zlib
 import aiohttp
 import pytest
 import trustme
+import uvloop
 
 from fairlead.cluster.kubernetes import connections
 from fairlead.cluster.kubernetes.auth import Auth
@@ -91,7 +92,8 @@ async def answered(pieces, method="GET"):
 
 async def by_aiohttp(pieces, method="GET"):
     """What aiohttp makes of it."""
-    async with Scripted(pieces, pieces) as server, aiohttp.ClientSession() as session:
+    patience = aiohttp.ClientTimeout(total=1)  # on uvloop, it waits for ever after some
+    async with Scripted(pieces, pieces) as server, aiohttp.ClientSession(timeout=patience) as session:
         try:
             async with session.request(method, f"http://127.0.0.1:{server.port}/api") as reply:
                 return reply.status, await reply.read()
@@ -387,6 +389,15 @@ async def test_closing_ends_requests():
         await opened.close()
         with pytest.raises(Unreachable, match="POST /api"):
             await task
+        with pytest.raises(Unreachable, match="the client is closed"):
+            await ask(opened)
+    async with Scripted([NEVER]) as server, transport(server) as opened:
+        task = asyncio.create_task(ask(opened, "POST"))
+        await asyncio.sleep(0)
+        await opened.close()  # while it connects
+        with pytest.raises(Unreachable, match="POST /api"):
+            await task
+        await asyncio.gather(*(each.lost for each in opened._pool._open))
 
 
 async def test_nobody_listens():
@@ -416,9 +427,11 @@ async def test_names_with_several_addresses(monkeypatch):
         loop = asyncio.get_running_loop()
         asked = []
 
-        async def resolve(host, port, **_):
+        async def resolve(host, port, **more):
+            if host != "api.example":
+                return await real(host, port, **more)
             asked.append(host)
-            found = await real("127.0.0.1", port, type=1)
+            found = await real("127.0.0.1", port, **more)
             dead = [(*found[0][:4], ("127.0.0.9", port))]
             return dead + found
 
@@ -432,7 +445,7 @@ async def test_names_with_several_addresses(monkeypatch):
 # -- TLS ---------------------------------------------------------------------------------------
 
 
-async def test_tls_with_client_certificates(tmp_path):
+async def test_tls_with_client_certificates():
     authority, stranger = trustme.CA(), trustme.CA()
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(tls)
@@ -456,3 +469,23 @@ async def test_tls_with_client_certificates(tmp_path):
         async with transport(server, ca_data=authority.cert_pem.bytes()) as opened:
             with pytest.raises(Unreachable):
                 await ask(opened, "POST")
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        test_what_is_sent,
+        test_random_answers_as_aiohttp_reads_them,
+        test_packed_bodies,
+        test_an_idle_connection_that_receives_something_is_closed,
+        test_a_request_is_repeated_once_and_not_once_its_answer_has_begun,
+        test_no_more_connections_than_allowed_long_answers_included,
+        test_closing_ends_requests,
+        test_nobody_listens,
+        test_redirects_are_followed,
+        test_tls_with_client_certificates,
+    ],
+)
+def test_on_the_loop_of_processes(story):
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())

@@ -211,7 +211,7 @@ class Pool:
         self._prefix = url.raw_path.rstrip("/")
         self._tls = tls
         self._slots = slots
-        self._host, self._port = url.host or "", url.port or 0
+        self._host, self._port = url.raw_host or "", url.port or 0
         self._named = url.host_port_subcomponent
         self._open: set[_Connection] = set()
         self._idle: deque[_Connection] = deque()  # the one that was used last is the last
@@ -220,6 +220,7 @@ class Pool:
         self._resolved: Resolved = []
         self._resolved_until = 0.0
         self._turn = 0
+        self._closed = asyncio.Event()
 
     async def request(
         self, method: str, path: str, query: Mapping[str, str] | None, headers: Mapping[str, str], body: bytes | None
@@ -243,7 +244,8 @@ class Pool:
         return reply
 
     async def close(self) -> None:
-        """Close all connections, those in use included."""
+        """Close all connections, those in use included; none is opened any more."""
+        self._closed.set()
         if self._sweep is not None:
             self._sweep.cancel()
         for connection in list(self._open):
@@ -306,12 +308,16 @@ class Pool:
 
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
+        if self._closed.is_set():
+            raise NoAnswer("the client is closed")
         connection = _Connection(loop, self._open)
         addresses = await self._addresses(loop)
         reached = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS, interleave=1, loop=loop)
         await loop.create_connection(
             lambda: connection, sock=reached, ssl=self._tls, server_hostname=self._host.rstrip(".") if self._tls else None
         )
+        if self._closed.is_set():
+            connection.abort()
         return connection
 
     async def _addresses(self, loop: asyncio.AbstractEventLoop) -> Any:
