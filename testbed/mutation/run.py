@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import msgspec
+import pytest
 
 from testbed.mutation import survey as surveys
 from testbed.mutation.bugs import Bug, load, plant
@@ -34,7 +35,10 @@ _MOMENTS = count(2_000_000_000)  # a time for each version of a file, so that no
 
 
 class Result(msgspec.Struct):
-    """What came of one bug. fate: caught, survived, or hung; by: the first test that failed; tests: so many were to be run."""
+    """What came of one bug. fate: caught, survived, hung, or broken (the tests could not be collected).
+
+    by: the first test that failed, or what could not be collected; tests: so many were to be run.
+    """
 
     name: str
     source: str
@@ -62,7 +66,7 @@ class Copy:
                 shutil.copy2(source, target)
 
     def test(self, tests: list[str], limit: float) -> tuple[str, str]:
-        """(caught, survived or hung, the first test that failed) of a run of these tests."""
+        """(caught, survived, hung or broken, the first test that failed) of a run of these tests."""
         chosen, report = self.folder / ".chosen", self.folder / ".report"
         chosen.write_text("\n".join(tests))
         report.unlink(missing_ok=True)
@@ -75,10 +79,10 @@ class Copy:
             "MUTATION_CHOSEN": "" if whole else str(chosen),
             "MUTATION_REPORT": str(report),
         }
-        with (self.folder / ".output").open("w") as output:
+        with (self.folder / ".output").open("w") as written:
             run = subprocess.Popen(
                 [*command, "-p", "no:cacheprovider", *files],
-                cwd=self.folder, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                cwd=self.folder, env=environment, stdout=written, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             try:
                 code = run.wait(limit)
@@ -86,12 +90,17 @@ class Copy:
                 os.killpg(run.pid, 9)
                 run.wait()
                 return "hung", self._last(report)
-        if code == 0:
+        if code == pytest.ExitCode.OK:
             return "survived", ""
-        failed = [entry["test"] for entry in _entries(report) if entry["failed"]]
-        if code not in (1, 2):
-            raise RuntimeError(f"pytest ended with {code}:\n{(self.folder / '.output').read_text()[-3000:]}")
-        return "caught", failed[0] if failed else "the collection of the tests"
+        first = {entry["phase"]: entry["test"] for entry in reversed(_entries(report)) if entry["failed"]}
+        if "collect" in first:
+            return "broken", first["collect"]
+        if code == pytest.ExitCode.TESTS_FAILED and "run" in first:
+            return "caught", first["run"]
+        output = (self.folder / ".output").read_text()
+        if code == pytest.ExitCode.USAGE_ERROR and "while loading conftest" in output:
+            return "broken", "conftest.py"
+        raise RuntimeError(f"pytest ended with {code}:\n{output[-3000:]}")
 
     @staticmethod
     def _last(report: Path) -> str:
@@ -135,7 +144,7 @@ def table(results: Iterable[Result]) -> str:
 
 
 def main() -> int:
-    """Parse the command line, run, and report; 1 if too few were caught."""
+    """Parse the command line, run, and report; 1 if too few were caught, or a bug is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="bugs to plant; all without any")
     parser.add_argument("--workers", type=int, default=2, help="bugs side by side")
@@ -174,6 +183,9 @@ def main() -> int:
         clean = copies.get().test(catchers, _LONGEST) if catchers else ("survived", "")
     if clean[0] != "survived":
         print(f"{clean[1]} fails without any bug, too: nothing of this counts")
+        return 1
+    if broken := [each.name for each in results if each.fate == "broken"]:
+        print(f"the tests cannot be collected with {', '.join(broken)}: nothing was written down; correct the entries")
         return 1
     if options.tests:
         return 0
