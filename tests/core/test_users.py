@@ -6,6 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.model.groups import Group
 from fairlead.core.model.queues import Queue, QueueResource, UserLimits
@@ -284,6 +285,27 @@ def _broken(state, name):
         if limit is not None and running > limit:
             broken.add((user, "running"))
     return broken
+
+
+def test_a_gang_of_two_users_runs_once_for_each_of_them_and_once_for_the_queue():
+    """A job counts for a user as long as one of the user's pods in it has a node, whichever starts first and ends last."""
+    for order in (("m-0", "m-1", "m-2"), ("m-2", "m-1", "m-0"), ("m-1", "m-0", "m-2")):
+        limits = limited(per_user=UserLimits(running=1), jobs=UserLimits(running=2))
+        state = cluster([node("n", gpus=8)], [limits], groups=[Group("ns", "m", 1, queue="q")])
+        for i, user in enumerate(("ann", "bob", "bob")):
+            state.upsert_pod(pod(f"m-{i}", queue="q", group="m", user=user))
+        confirm(state, run(state))
+        meter = state.queues.queues["q"].meter
+        assert meter.running == {"ann": 1, "bob": 1, "": 1}
+        invariants.check(state)
+        state.upsert_pod(pod("ann-2", queue="q", user="ann"))
+        state.upsert_pod(pod("bob-2", queue="q", user="bob"))
+        assert codes(run(state)) == {"ann-2": ReasonCode.USER_LIMIT, "bob-2": ReasonCode.USER_LIMIT}
+        for name in order:
+            state.remove_pod(f"uid-{name}")
+            invariants.check(state)
+        assert not any(meter.running.values())
+        assert len(placed(run(state))) == 2
 
 
 def test_percentages_and_plain_queues_need_no_meter():

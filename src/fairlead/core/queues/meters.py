@@ -1,7 +1,8 @@
 """Meters: what each user holds of a queue and its descendants, and which jobs run there.
 
 A queue has one only where its policy limits users or jobs. A job is a gang, or a pod of its own; it runs from the first pod that
-has a node on. Like all accounts, meters are taken back by the undo log.
+has a node on. A gang whose pods have several users runs for each of them, and once for the queue. Like all accounts, meters are
+taken back by the undo log.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Meter:
         self.policy = policy
         self.held: dict[tuple[str, str], int] = {}  # (user, resource) -> base units
         self.foreign: dict[tuple[str, str], int] = {}  # the part of it that pods of other schedulers hold
-        self.pods: dict[str, int] = {}  # job -> pods of it that have a node
+        self.pods: dict[tuple[str, str], int] = {}  # (user, job) -> pods of it that have a node
         self.running: dict[str, int] = {}  # user -> jobs
         self.less: set[str] = set()  # users who hold less, or did in a trial, since it was cleared
 
@@ -43,13 +44,13 @@ class Meter:
             for resource, amount in charge:
                 log.add(self.foreign, (user, resource), sign * amount)
             return
-        pods = self.pods.get(job, 0) + sign
-        if pods:
-            log.insert(self.pods, job, pods)
-        else:
-            log.remove(self.pods, job)
-        if pods == (1 if sign > 0 else 0):
-            for each in (user, _ALL):
+        for each in (user, _ALL):
+            pods = self.pods.get((each, job), 0) + sign
+            if pods:
+                log.insert(self.pods, (each, job), pods)
+            else:
+                log.remove(self.pods, (each, job))
+            if pods == (1 if sign > 0 else 0):
                 log.add(self.running, each, sign)
 
     def refused(self, task: Task, charge: Charge, count: int, scales: dict[str, int]) -> Reason | None:
@@ -68,18 +69,21 @@ class Meter:
                     )
                     numbers = {"used": held, "limit": limit, "requested": amount * count}
                     return Reason(ReasonCode.USER_LIMIT, message, numbers | ({"foreign": others} if others else {}))
-        more = int(count > 0 and task.job not in self.pods)
         if limits is not None and limits.running is not None:
-            running = self.running.get(task.user, 0)
+            running, more = self.running.get(task.user, 0), self._more(task.user, task, count)
             if running + more > limits.running:
                 message = f"user {task.user!r} runs {running} of at most {limits.running} jobs in {where}"
                 return Reason(ReasonCode.USER_LIMIT, message, {"used": running, "limit": limits.running, "requested": more})
         if jobs is not None and jobs.running is not None:
-            running = self.running.get(_ALL, 0)
+            running, more = self.running.get(_ALL, 0), self._more(_ALL, task, count)
             if running + more > jobs.running:
                 message = f"{where} runs {running} of at most {jobs.running} jobs"
                 return Reason(ReasonCode.LIMIT_EXCEEDED, message, {"used": running, "limit": jobs.running, "requested": more})
         return None
+
+    def _more(self, user: str, task: Task, count: int) -> int:
+        """How many more jobs a user would run with `count` more pods like this one."""
+        return int(count > 0 and (user, task.job) not in self.pods)
 
 
 def by_others(amount: int, scale: int) -> str:
