@@ -299,6 +299,18 @@ async def test_a_list_that_expires_midway_begins_again(server, client):
     assert [each[0] for each in seen] == ["uid-a", "uid-b"]
 
 
+async def test_what_went_while_a_list_began_again_is_reported_as_gone(server, client):
+    server.answers = [
+        page([item("a", "1")], "5", "more"),
+        status(410),
+        page([item("b", "2")], "6"),
+        stream(then=5),
+    ]
+    seen, informer = await follow(client, server, 3)
+    assert [each[:2] for each in seen] == [("uid-a", "1"), ("uid-b", "2"), ("uid-a", None)]
+    assert set(informer.known) == {"uid-b"}
+
+
 async def test_a_silent_watch_is_opened_anew(server, client):
     server.answers = [page([item("a", "1")], "5"), stream(then=5), stream(("ADDED", item("b", "6")), then=5)]
     seen, _ = await follow(client, server, 2, silence=0.3)

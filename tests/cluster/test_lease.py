@@ -161,6 +161,34 @@ def test_another_process_waits_for_as_long_as_the_lease_is_renewed():
     virtual(story)
 
 
+@pytest.mark.parametrize("seconds", [5, 60])
+def test_a_lease_is_stale_after_the_duration_that_its_holder_wrote(seconds):
+    """Not after one's own: the processes may be configured differently, as during an upgrade."""
+
+    async def story():
+        async with Story() as each:
+            record = each.api.store.get("coordination.k8s.io/leases", LEASE).object
+            spec = {**record["spec"], "holderIdentity": "gone", "leaseDurationSeconds": seconds}
+            each.api.store.put(
+                "coordination.k8s.io/leases", LEASE, {**record, "metadata": dict(record["metadata"]), "spec": spec}
+            )
+            began, second, since = asyncio.Event(), each.another(), each.loop.time()
+            assert second.duration == 15.0
+
+            async def work():
+                began.set()
+                await each.loop.create_future()
+
+            standby = asyncio.ensure_future(second.lead(work))
+            await began.wait()
+            waited = each.loop.time() - since
+            assert seconds <= waited <= seconds + 2 * second.retry
+            standby.cancel()
+            await asyncio.gather(standby, return_exceptions=True)
+
+    virtual(story)
+
+
 def test_unavailability_ends_it_at_the_renew_deadline_as_before():
     async def story():
         async with Story() as each:

@@ -5,7 +5,7 @@ from fairlead.core import invariants
 from fairlead.core.actions import free_capacity
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.preemption.search import preempt
-from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, settle
+from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, settle, start
 
 
 def full(nodes, priority=1, reclaim=True, **more):
@@ -205,3 +205,18 @@ def test_a_place_that_is_cleared_for_one_unit_costs_no_other_its_place():
     invariants.check(state)
     state.remove_pod("uid-ahead")
     assert placed(run(state)) == {"next": "n"}
+
+
+@pytest.mark.parametrize("priorities", [(0,), (0, 0), (0, 1)])
+def test_a_gang_never_preempts_its_own_members(priorities):
+    """Members that come later may have a higher priority than those that run."""
+    members = len(priorities)
+    state = cluster([node("n", gpus=2)], groups=[group("g", members)])
+    for i, priority in enumerate(priorities):
+        state.upsert_pod(pod(f"first-{i}", group="g", gpus=2 // members, priority=priority))
+    assert len(start(state)) == members
+    state.upsert_pod(pod("later", group="g", priority=9))
+    assert not preempted(run(state, 2.0))
+    state.remove_pod("uid-later")
+    state.upsert_pod(pod("other", priority=9))
+    assert preempted(run(state, 3.0)) == [[f"first-{i}" for i in range(members)]]

@@ -80,6 +80,21 @@ def test_the_heavier_preference_decides():
     assert placed(settle(cluster(nodes(3), pods=[pod("p", spec_=wanted)]))) == {"p": "n2"}
 
 
+def test_the_heavier_of_two_labels_decides():
+    zone = {each: SelectorTerm((Requirement(ZONE, "In", (each,)),)) for each in ("z0", "z1")}
+    wanted = wishing(preferred_nodes=((10, zone["z0"]), (90, zone["z1"])))
+    assert placed(settle(cluster(nodes(2, zones=2), pods=[pod("p", spec_=wanted)]))) == {"p": "n1"}
+
+
+def test_the_heavier_of_two_companions_decides():
+    def near(app, weight):
+        return weight, AffinityTerm(HOST, selected("app", app), ("ns",), None)
+
+    there = [with_labels(pod(app, at=at), app=app) for app, at in (("cache", "n0"), ("web", "n1"))]
+    wanted = wishing(preferred_pods=(near("cache", 10), near("web", 90)))
+    assert placed(settle(cluster(nodes(2), pods=[*there, pod("p", spec_=wanted)]))) == {"p": "n1"}
+
+
 def test_a_gang_goes_where_it_prefers_among_nodes_that_hold_as_many():
     wanted = wishing(4, preferred_nodes=(named("n5", "n6"),))
     pods = [pod(f"p{i}", group="g", spec_=wanted) for i in range(4)]
