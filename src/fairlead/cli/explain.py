@@ -15,7 +15,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.cli import aijobs
 from fairlead.cli.asking import by_leader, by_status
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail, progress
-from fairlead.cli.snapshot import KubeconfigOption, Snapshot, list_all, read, run, span
+from fairlead.cli.snapshot import KubeconfigOption, Snapshot, default_namespace, list_all, read, run, span
 from fairlead.cluster import views
 from fairlead.cluster.kinds import NODE
 from fairlead.cluster.kubernetes.client import ApiError, Client
@@ -60,7 +60,7 @@ def explain(
     if not slash or kind.lower() not in _KINDS or not plain:
         fail(f"{name!r} is not pod/NAME, podgroup/NAME, job/NAME or aijob/NAME", Exit.USAGE)
     if not namespace:
-        namespace = _namespace(kubeconfig)
+        namespace = default_namespace(kubeconfig)
     kind = _KINDS[kind.lower()]
 
     explanation = run(kubeconfig, lambda client: _explanation(client, kind, namespace, plain))
@@ -115,15 +115,6 @@ async def _completed(client: Client, answered: Explanation, name: str) -> Explan
         with suppress(ApiError):  # a user who may not list nodes still gets the rest
             quarantined = _quarantined(await list_all(client, NODE.path, views.Node, selector=names.QUARANTINED_LABEL))
     return msgspec.structs.replace(answered, object=name, quarantined=quarantined)
-
-
-def _namespace(kubeconfig: str) -> str:
-    from fairlead.cluster.kubernetes.config import ConfigError, load
-
-    try:
-        return load(kubeconfig or None).namespace
-    except ConfigError as error:
-        fail(str(error), Exit.UNREACHABLE)
 
 
 class _Event(msgspec.Struct):

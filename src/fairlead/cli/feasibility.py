@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
-from fairlead.cli.snapshot import KubeconfigOption, list_all, run
+from fairlead.cli.snapshot import KubeconfigOption, default_namespace, list_all, run
 from fairlead.cluster import cases, storage_views, views, workloads
 from fairlead.core.feasibility import Judgement
 from fairlead.core.pods.tasks import Task
@@ -145,7 +145,7 @@ def _described(task: Task, judgement: Judgement) -> dict[str, Any]:
 
 def _judge_live(kubeconfig: str, namespace: str, name: str) -> Report:
     if not namespace:
-        namespace = _namespace(kubeconfig)
+        namespace = default_namespace(kubeconfig)
     fields = run(kubeconfig, _read)
     pods: list[views.Pod] = fields["pods"]
     view = next((each for each in pods if (each.metadata.namespace, each.metadata.name) == (namespace, name)), None)
@@ -176,15 +176,6 @@ async def _read(client: Client) -> dict[str, list[Any]]:
     everything = {**_NEEDED, **_HELPFUL}
     found = await asyncio.gather(*(listed(path, view, needed=field in _NEEDED) for field, (path, view) in everything.items()))
     return dict(zip(everything, found, strict=True))
-
-
-def _namespace(kubeconfig: str) -> str:
-    from fairlead.cluster.kubernetes.config import ConfigError, load
-
-    try:
-        return load(kubeconfig or None).namespace
-    except ConfigError as error:
-        fail(str(error), Exit.UNREACHABLE)
 
 
 def _report(task: Task, judgement: Judgement, node: str, nodes: int) -> Report:

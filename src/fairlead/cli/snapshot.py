@@ -257,6 +257,14 @@ def run(kubeconfig: str, work: Callable[[Client], Any], *, writes: bool = False)
         fail(str(error))
 
 
+def default_namespace(kubeconfig: str) -> str:
+    """The namespace of the kubeconfig's context."""
+    try:
+        return load(kubeconfig or None).namespace
+    except ConfigError as error:
+        fail(str(error), Exit.UNREACHABLE)
+
+
 def show(
     kubeconfig: str,
     output: Output,
