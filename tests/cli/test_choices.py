@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from fairlead.cli import choices
 from fairlead.cli.main import app
 from fairlead.core.pods.scores import STRATEGIES
-from fairlead.simulation import cycle, judged
+from fairlead.simulation import chaos, cycle, judged
 from testbed import answers, bench, hpa, platform
 
 
@@ -22,6 +22,7 @@ from testbed import answers, bench, hpa, platform
         (choices.AnswersScenario, answers.SCENARIOS),
         (choices.HpaMetric, hpa.METRICS),
         (choices.PlatformScenario, platform.SCENARIOS),
+        (choices.FaultsWorkload, chaos.WORKLOADS),
     ],
 )
 def test_what_is_listed_is_what_there_is(listed, known):
@@ -53,3 +54,12 @@ def test_commands_are_shown_by_what_they_are_for():
     places = [shown.index(f"─ {panel} ─") for panel in ("Jobs", "Inspect", "Policy", "Run", "Measure")]
     assert places == sorted(places)
     assert "─ Commands ─" not in shown, "each has a panel"
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "listed"), [("jobs", "--trace", choices.Trace), ("faults", "--workload", choices.FaultsWorkload)]
+)
+def test_a_wrong_choice_of_a_simulation_is_refused_with_those_there_are(command, option, listed):
+    done = CliRunner().invoke(app, ["simulate", command, option, "nothing"])
+    assert done.exit_code == 2
+    assert all(each in done.output for each in get_args(listed))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from fairlead.cli.choices import Strategy
+from fairlead.cli.choices import FaultsWorkload, Strategy, Trace
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def jobs(
     ] = None,
     nodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Nodes in the pool.")] = 65,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each node.")] = 8,
-    trace: Annotated[str, typer.Option(help="philly, or synthetic for generated jobs (see --seed).")] = "philly",
+    trace: Annotated[Trace, typer.Option(help="Job trace; synthetic: generated jobs (see --seed).")] = "philly",
     policy: Annotated[str, typer.Option(help="fifo, sjf, easy-total, easy, las or default.")] = "default",
     queues: Annotated[
         Path | None,
@@ -140,8 +140,6 @@ def jobs(
     from fairlead.simulation.resample import resample as draw_days
     from fairlead.simulation.traces import TraceError, read_jobs, read_queues
 
-    if trace not in ("philly", "synthetic"):
-        fail(f"--trace {trace!r} is unknown: choose philly or synthetic", Exit.USAGE)
     if policy not in replay.POLICIES:
         fail(f"--policy {policy!r} is unknown: choose one of {', '.join(replay.POLICIES)}", Exit.USAGE)
     if durations not in DURATIONS:
@@ -286,7 +284,9 @@ def faults(
     nodes: Annotated[int, typer.Option(min=10, max=1000, help="Nodes.")] = 50,
     jobs: Annotated[int, typer.Option(min=1, max=20_000, help="Jobs.")] = 300,
     hours: Annotated[float, typer.Option(min=0.5, max=240, help="Virtual hours.")] = 24.0,
-    workload: Annotated[str, typer.Option(help="pods: pods and gangs; aijobs: jobs of all classes, and the operator.")] = "pods",
+    workload: Annotated[
+        FaultsWorkload, typer.Option(help="pods: pods and gangs; aijobs: jobs of all classes, and the operator.")
+    ] = "pods",
     workers: Annotated[int, typer.Option(min=0, max=256, help="Processes; 0: one per core.")] = 0,
     record: Annotated[Path | None, typer.Option(help="With one seed: write the first scheduler's decision log there.")] = None,
     output: OutputOption = Output.TABLE,
@@ -306,8 +306,6 @@ def faults(
         fail(f"--seeds {seeds!r} is not a list of numbers and ranges: {error}", Exit.USAGE)
     if record is not None and len(numbers) > 1:
         fail("--record needs a single seed (--seeds)", Exit.USAGE)
-    if workload not in chaos.WORKLOADS:
-        fail(f"--workload {workload!r} is unknown: choose one of {', '.join(chaos.WORKLOADS)}", Exit.USAGE)
     settings = chaos.Settings(nodes=nodes, jobs=jobs, hours=hours, workload=workload)
     begun = time.perf_counter()
     runs: list[chaos.Outcome] = []
