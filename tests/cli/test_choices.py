@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from fairlead.cli import choices
 from fairlead.cli.main import app
 from fairlead.core.pods.scores import STRATEGIES
-from fairlead.simulation import chaos, cycle, judged
+from fairlead.simulation import chaos, cycle, durations, jobs, judged
 from testbed import answers, bench, hpa, platform
 
 
@@ -23,6 +23,8 @@ from testbed import answers, bench, hpa, platform
         (choices.HpaMetric, hpa.METRICS),
         (choices.PlatformScenario, platform.SCENARIOS),
         (choices.FaultsWorkload, chaos.WORKLOADS),
+        (choices.JobsPolicy, jobs.POLICIES),
+        (choices.Durations, durations.DURATIONS),
     ],
 )
 def test_what_is_listed_is_what_there_is(listed, known):

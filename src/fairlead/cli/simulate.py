@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from fairlead.cli.choices import FaultsWorkload, Strategy, Trace
+from fairlead.cli.choices import Durations, FaultsWorkload, JobsPolicy, Strategy, Trace
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 
 if TYPE_CHECKING:
@@ -97,12 +97,12 @@ def jobs(
     nodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Nodes in the pool.")] = 65,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each node.")] = 8,
     trace: Annotated[Trace, typer.Option(help="Job trace; synthetic: generated jobs (see --seed).")] = "philly",
-    policy: Annotated[str, typer.Option(help="fifo, sjf, easy-total, easy, las or default.")] = "default",
+    policy: Annotated[JobsPolicy, typer.Option(help="Scheduling policy.")] = "default",
     queues: Annotated[
         Path | None,
         typer.Option(help="CSV with columns vc, nodes: quotas in that proportion of the pool; jobs of other VCs are dropped."),
     ] = None,
-    durations: Annotated[str, typer.Option(help="Run times known to the scheduler: exact, limit or learned.")] = "exact",
+    durations: Annotated[Durations, typer.Option(help="Run times known to the scheduler.")] = "exact",
     window: Annotated[
         float | None,
         typer.Option(
@@ -136,14 +136,9 @@ def jobs(
     """Waiting times of jobs: a job trace, event by event, under a textbook policy or the production scheduler."""
     from fairlead.simulation import jobs as replay
     from fairlead.simulation import synthetic
-    from fairlead.simulation.durations import DURATIONS
     from fairlead.simulation.resample import resample as draw_days
     from fairlead.simulation.traces import TraceError, read_jobs, read_queues
 
-    if policy not in replay.POLICIES:
-        fail(f"--policy {policy!r} is unknown: choose one of {', '.join(replay.POLICIES)}", Exit.USAGE)
-    if durations not in DURATIONS:
-        fail(f"--durations {durations!r} is unknown: choose one of {', '.join(DURATIONS)}", Exit.USAGE)
     _check_table(jobs, trace, resample, days)
     others = _compared(compare, policy, replay.POLICIES, resampled=resample is not None)
     if not time_slicing and policy != replay.DEFAULT:
@@ -176,7 +171,7 @@ def jobs(
                     queues=listed,
                     tree=synthetic.tree() if made else (),
                     deserved=synthetic.shares() if made else None,
-                    durations=next(known for known in DURATIONS if known == durations),
+                    durations=durations,
                     window_days=window if window is not None else usual,
                     time_slicing=time_slicing,
                     max_loss=max_loss,
