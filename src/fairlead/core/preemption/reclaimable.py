@@ -129,9 +129,8 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Reclai
         log.set(task, "started", state.services.now)
     _suppose_gone(state)
     within = within_share(state.queues.fair, own.path, [(name, 0) for name, _ in state.queues.tree.asked_together(placed)])
-    found = next(
-        (each for each in _claimants(state, own) if _could_reclaim(state, each, own, tried, blocked, within=within)), None
-    )
+    trial = _Trial(state, own, within=within)
+    found = next((each for each in _claimants(state, own) if _could_reclaim(trial, each, tried, blocked)), None)
     log.rollback(mark)
     for each in tried:
         for task in each.tasks:
@@ -178,22 +177,7 @@ def _claimants(state: ClusterState, own: QueueNode) -> Iterator[Unit]:
         node for node in state.queues.queues.values() if node.pods_waiting and node not in own.path and own not in node.path
     ]
     for refused in (False, True):
-        others = [node for node in others if _may_claim(state, node)]
         yield from _in_turn(state, [[_Line(node, first) for first in _firsts(state, node, refused=refused)] for node in others])
-
-
-def _may_claim(state: ClusterState, node: QueueNode) -> bool:
-    """Whether something that waits in a queue may be entitled to take from another, or what is scarce there does not matter.
-
-    What is placed meanwhile makes no queue more entitled.
-    """
-    fair = state.queues.fair
-    if not fair.scarce(node) or any(each.quota for each in node.path):
-        return True
-    return any(
-        pending_class.waiting and fair.within(node, list(pending_class.core.items()))
-        for pending_class in node.pending_classes.values()
-    )
 
 
 def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
@@ -248,13 +232,16 @@ def _later(state: ClusterState, unit: Unit) -> list[Unit]:
 
 
 def _firsts(state: ClusterState, node: QueueNode, *, refused: bool) -> Iterator[Unit]:
-    """The first of each pending class of a queue that a larger share could help. refused: of those that were, or the others."""
-    for pending_class in node.pending_classes.values():
-        if (
-            not pending_class.waiting
-            or state.queues.waiting.is_refused(pending_class) is not refused
-            or FairShares.hopeless(pending_class)
-        ):
+    """The first of each pending class of a queue that a larger share could help. refused: of those that were, or the others.
+
+    None where no class of the queue is entitled to take from others: what is placed meanwhile makes none more entitled.
+    """
+    waiting = [each for each in node.pending_classes.values() if each.waiting]
+    claims = _claims(state, node)
+    if not any(claims(pending_class.core) for pending_class in waiting):
+        return
+    for pending_class in waiting:
+        if state.queues.waiting.is_refused(pending_class) is not refused or FairShares.hopeless(pending_class):
             continue
         first = pending_class.first()
         if first is None or by_upstream(first) or first.tasks[0].pod.never_preempts:
@@ -263,21 +250,76 @@ def _firsts(state: ClusterState, node: QueueNode, *, refused: bool) -> Iterator[
             yield first
 
 
-def _could_reclaim(
-    state: ClusterState,
-    unit: Unit,
-    own: QueueNode,
-    tried: list[Unit],
-    blocked: dict[PendingClass, BlockedBy],
-    *,
-    within: bool,
-) -> bool:
+def _claims(state: ClusterState, node: QueueNode) -> Callable[[dict[str, int]], bool]:
+    """Whether a queue may be entitled to take so much from others; where nothing is scarce for it, that does not matter."""
+    fair = state.queues.fair
+    if not fair.scarce(node) or state.queues.guarantees.classes:
+        return lambda _: True
+    share, names = fair.share.get(node.name, {}), fair.contested(node)
+    due = [(name, most - node.used.get(name, 0)) for name, most in share.items()]
+    guaranteed = [(name, node.quota.get(name, 0) - node.holds_of(name)) for name in names]
+    return lambda wanted: (
+        all(wanted.get(name, 0) <= left or not wanted.get(name) for name, left in due)
+        or all(wanted.get(name, 0) <= left or not wanted.get(name) for name, left in guaranteed)
+    )
+
+
+_Lenders = dict[QueueNode | None, dict[QueueNode, list[QueueNode]]]
+"""Queue -> those directly below it -> these and all below them that lend. None: those at the root."""
+
+
+class _Trial:
+    """What was just placed, and is being asked about.
+
+    own: its queue. within: whether that, and those above it, stay within their shares; if not, it goes before no entitled job,
+    whatever the victims.
+    """
+
+    def __init__(self, state: ClusterState, own: QueueNode, *, within: bool) -> None:
+        self.state = state
+        self.own = own
+        self.within = within
+        self._lenders: tuple[_Lenders, _Lenders] | None = None
+
+    def placed(self) -> None:
+        """Something that waits has found a free place."""
+        self._lenders = None
+
+    def lenders(self, preemption: PreemptionPolicy) -> Iterator[QueueNode]:
+        """Those from which a unit's queue may reclaim at all: all from them up to its sibling hold more than they should."""
+        if self._lenders is None:
+            fair, queues = self.state.queues.fair, self.state.queues.queues.values()
+            names = {*fair.disputed, *(name for each in queues for name, quota in each.quota.items() if quota)}
+            by_share = self._list(fair.over)
+            self._lenders = by_share, self._list(lambda node: beyond_quota([node], names, QueueNode.stays))
+        by_share, by_quota = self._lenders
+        rivals = self.own.rivals(preemption.queue)
+        for mine in preemption.queue.path:
+            for known in (by_share, by_quota) if preemption.within_quota(mine) else (by_share,):
+                for theirs, lenders in known.get(mine.parent, {}).items():
+                    if theirs is not mine and not (self.within and rivals is not None and theirs is not rivals[0]):
+                        yield from lenders
+
+    def _list(self, beyond: Callable[[QueueNode], bool]) -> _Lenders:
+        """By siblings, the queues that are each of them, or below it, with all between holding more than they should."""
+        known: dict[QueueNode, bool] = {}
+        found: _Lenders = {}
+        for each in self.state.queues.queues.values():
+            for above in each.path if each.placed else ():
+                if above not in known:
+                    known[above] = beyond(above)
+                if not known[above]:
+                    break
+                found.setdefault(above.parent, {}).setdefault(above, []).append(each)
+        return found
+
+
+def _could_reclaim(trial: _Trial, unit: Unit, tried: list[Unit], blocked: dict[PendingClass, BlockedBy]) -> bool:
     """Whether a unit that waits could be placed by reclaiming below the queue that parts another from its own.
 
     Where it finds a free place it gets that. tried: units that were placed, to be put right; blocked: what blocks it is added.
-    within: whether the other's queue, and those above it, stay within their shares; if not, it goes before no entitled job,
-    whatever the victims.
     """
+    state, own = trial.state, trial.own
     waited = share_due(state, unit) <= state.services.now
     preemption = PreemptionPolicy(state, unit, waited=waited)
     rivals = own.rivals(preemption.queue)
@@ -288,12 +330,9 @@ def _could_reclaim(
     mark = state.log.mark()
     if isinstance(allocation.allocate(state, unit), list):
         state.log.commit()
+        trial.placed()
         return False
-    queues = state.queues.queues.values()
-    lenders = [
-        each for each in queues if each.placed and (not within or rivals[0] in each.path) and preemption.reclaims_from(each)
-    ]
-    if not lenders:
+    if not preemption.entitled or not any(preemption.reclaims_from(each) for each in trial.lenders(preemption)):
         state.log.rollback(mark)
         return False
     with state.reserved.weighed(unit):

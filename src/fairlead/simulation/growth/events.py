@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -55,17 +55,21 @@ def _with_waiting(classes: int) -> Cluster:
 def end_by_classes(classes: int) -> Events:
     """A pod ends, one of 200 a second, and so many unschedulable classes of one queue have waited for minutes."""
     cluster = _with_waiting(classes)
-    _wait(cluster, "q")
+    _wait(cluster, ["q"])
     return _ends(cluster)
 
 
-def _wait(cluster: Cluster, queue_: str) -> None:
-    """Searches for what waits were in vain until it rests as long as it may between two of them."""
+def _wait(cluster: Cluster, queues: Sequence[str]) -> None:
+    """Searches for what waits were in vain until it rests as long as it may between two of them.
+
+    queues: of what runs, one after the other; another pod of its queue takes the place of each that ends.
+    """
     for number in range(_SEARCHES):
         cluster.now += cluster.state.policy.search_backoff_limit
         for again in range(2):  # the second is within the backoff
-            cluster.remove(f"run-{_LAST - 2 * number - again}")
-            cluster.upsert(pod(f"instead-{number}-{again}", queue=queue_, created=0.0, user="first"))
+            last = _LAST - 2 * number - again
+            cluster.remove(f"run-{last}")
+            cluster.upsert(pod(f"instead-{last}", queue=queues[last % len(queues)], created=0.0, user="first"))
             cluster.decide()
     cluster.step = 0.005
 
@@ -81,13 +85,14 @@ def bound_by_classes(classes: int) -> Events:
 
 
 def end_by_queues(queues: int) -> Events:
-    """A pod ends, and one pod waits in each of so many queues."""
+    """A pod ends, one of 200 a second, and one pod has waited for minutes in each of so many queues."""
     made, leaves = tree(queues, 1)
     cluster = full(_NODES, made)
     cluster.upsert(
         *[pod(f"wait-{number}", queue=leaves[number % queues], created=LATE + number) for number in range(max(400, 2 * queues))]
     )
     cluster.decide()
+    _wait(cluster, leaves)
     return _ends(cluster)
 
 
