@@ -89,7 +89,7 @@ class InFlight:
         for uid in victims:
             self._log.insert(self._waits, uid, (*self._waits.get(uid, ()), wait))
         for task in tasks:
-            task.waits = (wait,)
+            self._log.set(task, "waits", (wait,))
 
     @staticmethod
     def join(task: Task, waits: tuple[Wait, ...]) -> None:
