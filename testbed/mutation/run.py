@@ -73,7 +73,8 @@ class Copy:
         files = sorted({test.partition("::")[0] for test in tests})
         whole = files == sorted(tests)  # files of tests were given, not tests
         command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-m", surveys.FAST, "-p", "testbed.mutation.chosen"]
-        environment = os.environ | {
+        outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment = outside | {
             "PYTHONPATH": str(self.folder / "src"),
             "PYTHONPYCACHEPREFIX": str(self.folder / ".pycache"),
             "MUTATION_CHOSEN": "" if whole else str(chosen),

@@ -15,7 +15,7 @@ LARGEST_GROWTH = 10.0  # percent, after the first simulated day
 def sizes(lab):
     """How much there is of what could grow with every job."""
     store, state, core = lab.world.api.store, lab.state, lab.process.core
-    found = Counter({f"table {name}": len(rows) for name, rows in store._tables.items()})
+    found = Counter({f"table {name}": len(rows.rows) for name, rows in store._tables.items()})
     for name in ("runs", "submitted", "finished", "first_start"):
         found[f"tenants.{name}"] = len(getattr(lab.tenants, name))
     found["owners"] = len(lab.world.api.garbage._owned)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +15,8 @@ from fairlead.cli.choices import Durations, FaultsWorkload, JobsPolicy, Strategy
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 
 if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
     from fairlead.simulation.report import JobsResult
 
 app = typer.Typer(help="Traces and faults through the production scheduler.", no_args_is_help=True)
@@ -273,6 +277,21 @@ class FaultSeeds(msgspec.Struct):
     runs: list[object]
 
 
+@contextmanager
+def _ended(pool: ProcessPoolExecutor) -> Iterator[ProcessPoolExecutor]:
+    """A pool whose processes end with what is done with it, at once where that is interrupted: none holds a lock of another."""
+    import multiprocessing
+
+    try:
+        yield pool
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 @app.command()
 def faults(
     seeds: Annotated[str, typer.Option(help="Seeds, e.g. 7, 1-100 or 1,7,42.")] = "1-4",
@@ -291,6 +310,7 @@ def faults(
     import os
     import sys
     import time
+    from concurrent.futures import ProcessPoolExecutor
 
     from fairlead.observability.ending import as_worker
     from fairlead.simulation import chaos
@@ -310,8 +330,8 @@ def faults(
         # Forked before there are threads: what is imported by now need not be imported again.
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         count = min(len(numbers), workers or os.cpu_count() or 1)
-        with context.Pool(count, initializer=as_worker) as pool, progress("seeds") as report:
-            for outcome in pool.imap(chaos.run_quietly, [(seed, settings) for seed in numbers]):
+        with progress("seeds") as report, _ended(ProcessPoolExecutor(count, context, as_worker)) as pool:
+            for outcome in pool.map(chaos.run_quietly, [(seed, settings) for seed in numbers]):
                 runs.append(outcome)
                 report(len(runs), len(numbers))
     failed = [each for each in runs if each.violations]
