@@ -54,8 +54,9 @@ def load() -> Recorded:
 
 
 def measured(name: str) -> Calls:
-    """What a dimension takes now."""
+    """What a dimension takes now, in a process that has done the same before: what is made once does not count."""
     dimension = BY_NAME[name]
+    count(dimension, dimension.small[:1])
     return Calls(list(dimension.small), [round(each, 1) for each in count(dimension, dimension.small)])
 
 
