@@ -9,12 +9,13 @@ and if nothing else is to be served, only the first that it holds is tried, then
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.search import by_upstream
 from fairlead.core.queues.backoff import BackoffLines
-from fairlead.core.queues.tree import PendingClass, QueueNode, Seen, pending_class_of
+from fairlead.core.queues.tree import PendingClass, QueueNode, QueuePosition, Seen, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -63,7 +64,7 @@ def refused_again(state: ClusterState, unit: Unit, now: float) -> Reason | None:
     if pending_class is None:
         return None
     waiting = state.queues.waiting
-    waiting.backoff.serves(pending_class.queue)
+    waiting.backoff.serves(pending_class)
     known = pending_class.lacks_place
     if known is None or now >= pending_class.search.backoff_until or pending_class not in waiting.backing_off:
         return None
@@ -132,21 +133,22 @@ def _may_be_entitled(state: ClusterState, lines: BackoffLines) -> bool:
 
 def offer_first(state: ClusterState, rows: Sequence[int], node: QueueNode) -> None:
     """Rows gained capacity: of a queue that is alone, the first class that one of them holds is offered."""
-    if state.queues.waiting.backoff.list_rows(rows):
+    backoff = state.queues.waiting.backoff
+    backoff.first = None
+    if backoff.list_rows(rows):
         _offer(state, node)
 
 
 def offer_all(state: ClusterState, rows: Sequence[int], checked: list[BackoffLines]) -> None:
-    """All classes that one of these rows holds are offered, but for those of queues that were checked.
+    """The classes that one of these rows holds are offered, but for those of queues that were checked.
 
-    What is first in each queue decides when the others are served, whether it finds a place or not.
+    What is first in each queue decides when others are served, whether it finds a place or not. So where a queue, or another
+    below the same root, has something else to serve, all of it are offered. Of all others the first is, then the next.
     """
     waiting, policy = state.queues.waiting, state.policy
     free = state.moves.free.total() if policy.preempt and policy.moves_per_minute else -1
-    for lines in waiting.backoff.list_rows(rows, checked, free, state.services.now - policy.move_patience):
-        for pending_class in lines.take_all():
-            with state.isolation.guard("requeue", pending_class):
-                waiting.requeue(pending_class)
+    if waiting.backoff.list_rows(rows, checked, free, state.services.now - policy.move_patience):
+        _offer_first_of_all(state)
 
 
 def offer_next(state: ClusterState) -> None:
@@ -154,16 +156,66 @@ def offer_next(state: ClusterState) -> None:
     backoff = state.queues.waiting.backoff
     if backoff.served is not None:
         node, backoff.served = backoff.served, None
-        _offer(state, node)
+        if backoff.first is not None:
+            _offer_first_of_all(state)
+        else:
+            _offer(state, node)
 
 
 def offer_rest(state: ClusterState) -> bool:
     """All that was offered was served: what is left is offered, if it still has a place; whether anything is."""
     backoff = state.queues.waiting.backoff
-    found = [lines for lines in backoff.open() if _offer(state, lines.node)]
+    if backoff.first is not None:
+        found = _offer_first_of_all(state)
+    else:
+        offered = [lines for lines in backoff.open() if _offer(state, lines.node)]
+        found = bool(offered)
     if not found:
         backoff.end()
-    return bool(found)
+    return found
+
+
+def _offer_first_of_all(state: ClusterState) -> bool:
+    """Of the queues with eligible classes and nothing else to serve, the one that goes first is offered its first class."""
+    waiting, found = state.queues.waiting, False
+    backoff, rows = waiting.backoff, sorted(waiting.backoff.rows | state.nodes.gained)
+    backoff.first, opened, roots = None, [], waiting.order.roots()
+    for lines in backoff.open():
+        if lines.node.path[-1] not in roots:
+            opened.append(lines)
+            continue
+        for pending_class in lines.take_all():
+            found = True
+            with state.isolation.guard("requeue", pending_class):
+                waiting.requeue(pending_class)
+    if not any(lines.is_helped(rows) for lines in opened):
+        for lines in opened:
+            lines.close()
+        return found
+    order = [(key, number) for number, lines in enumerate(opened) if (key := _position(state, lines)) is not None]
+    heapify(order)
+    while order:
+        lines = opened[order[0][1]]
+        first = lines.first()
+        if first is not None and lines.holds(first, rows):
+            backoff.first = first
+            waiting.requeue(first)
+            return True
+        if first is not None:
+            lines.pass_over(first)
+        key = _position(state, lines)
+        if key is None:
+            heappop(order)
+        else:
+            heapreplace(order, (key, order[0][1]))
+    return found
+
+
+def _position(state: ClusterState, lines: BackoffLines) -> QueuePosition | None:
+    """The position of a queue among all with the first of its eligible classes."""
+    pending_class = lines.first()
+    unit = pending_class.first() if pending_class is not None else None
+    return state.queues.waiting.queue_position(unit) if unit is not None else None
 
 
 def _offer(state: ClusterState, node: QueueNode) -> bool:

@@ -24,7 +24,7 @@ from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import by_upstream, preempt
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.entitlement import beyond_quota, within_share
-from fairlead.core.queues.shares import FairShares
+from fairlead.core.queues.requests import is_hopeless
 from fairlead.core.queues.tree import PendingClass, Place, QueueNode, QueuePosition, pending_class_of
 from fairlead.core.queues.waiting import BlockedBy
 from fairlead.core.state.cluster import ClusterState
@@ -241,7 +241,7 @@ def _firsts(state: ClusterState, node: QueueNode, *, refused: bool) -> Iterator[
     if not any(claims(pending_class.core) for pending_class in waiting):
         return
     for pending_class in waiting:
-        if state.queues.waiting.is_refused(pending_class) is not refused or FairShares.hopeless(pending_class):
+        if state.queues.waiting.is_refused(pending_class) is not refused or is_hopeless(pending_class):
             continue
         first = pending_class.first()
         if first is None or by_upstream(first) or first.tasks[0].pod.never_preempts:

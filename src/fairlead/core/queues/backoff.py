@@ -9,7 +9,7 @@ first of these, in the order of service, is offered; the next once that was serv
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -139,15 +139,45 @@ class BackoffLines:
 
     def take(self, rows: Sequence[int]) -> PendingClass | None:
         """The eligible class that goes first of those that a row holds now; None once no row holds any."""
+        return self._first_of(lambda: self._fitting(rows))
+
+    def first(self) -> PendingClass | None:
+        """The eligible class that goes first, whether a row still holds it or not; None once none is eligible."""
+        return self._first_of(lambda: self._rows["eligible"])
+
+    def holds(self, pending_class: PendingClass, rows: Sequence[int]) -> bool:
+        """Whether a row holds one of a class now."""
+        mine = np.zeros(len(self._rows), np.bool_)
+        mine[list(self.classes[pending_class].values())] = True
+        return any(self._fit(row, mine).any() for row in rows)
+
+    def is_helped(self, rows: Sequence[int]) -> bool:
+        """Whether a row still holds an eligible class."""
+        return bool(self._fitting(rows).any())
+
+    def pass_over(self, pending_class: PendingClass) -> None:
+        """No row holds a class when it is the next."""
+        self._rows["eligible"][list(self.classes[pending_class].values())] = False
+
+    def close(self) -> None:
+        """None is eligible."""
+        self._rows["eligible"] = False
+        self.open = False
+
+    def _fitting(self, rows: Sequence[int]) -> Mask:
+        """Which eligible slots a row holds now."""
+        eligible = self._rows["eligible"]
+        found: Mask = np.zeros(len(eligible), np.bool_)
+        for row in rows:
+            found |= self._fit(row, eligible)
+        return found
+
+    def _first_of(self, among: Callable[[], Mask]) -> PendingClass | None:
+        """The class that goes first of some; none is eligible any more if there is none."""
         while True:
-            eligible = self._rows["eligible"]
-            fitting = np.zeros(len(eligible), np.bool_)
-            for row in rows:
-                fitting |= self._fit(row, eligible)
-            slots = np.flatnonzero(fitting)
+            slots = np.flatnonzero(among())
             if not len(slots):
-                self._rows["eligible"] = False
-                self.open = False
+                self.close()
                 return None
             line = self._first(slots)
             if line is not None and isinstance(line.pending_class, PendingClass):
@@ -238,7 +268,8 @@ class BackoffClasses:
     """All of them, by queue, and what of them was offered one by one.
 
     rows: those that gained capacity since all that they help was tried. served: the queue of which a unit is being served, if
-    some of its classes are eligible. versions: of what all of this rests on.
+    some of its classes are eligible. first: the class that is offered of those of several queues, the first of them. versions: of
+    what all of this rests on.
     """
 
     def __init__(self, nodes: NodeTable) -> None:
@@ -247,6 +278,7 @@ class BackoffClasses:
         self.versions: tuple[int, ...] = ()
         self.rows: set[int] = set()
         self.served: QueueNode | None = None
+        self.first: PendingClass | None = None
 
     @property
     def queues(self) -> list[BackoffLines]:
@@ -287,6 +319,7 @@ class BackoffClasses:
         self._lines.clear()
         self.rows.clear()
         self.served = None
+        self.first = None
 
     def is_eligible(self, pending_class: PendingClass) -> bool:
         """Whether a class is in backoff and is still to be offered in this pass, if a row holds it then."""
@@ -305,11 +338,15 @@ class BackoffClasses:
         skipped = {id(lines) for lines in checked}
         return [lines for lines in self._lines.values() if id(lines) not in skipped and lines.list_rows(rows, free, created)]
 
-    def serves(self, node: QueueNode) -> None:
-        """A unit of a queue is the next."""
-        lines = self._lines.get(node) if self._lines else None
+    def serves(self, pending_class: PendingClass) -> None:
+        """A unit of a class is the next."""
+        if self.first is not None:
+            if pending_class is self.first:
+                self.served = pending_class.queue
+            return
+        lines = self._lines.get(pending_class.queue) if self._lines else None
         if lines is not None and lines.open:
-            self.served = node
+            self.served = pending_class.queue
 
     def open(self) -> list[BackoffLines]:
         """The queues of which some classes are eligible."""
@@ -324,6 +361,7 @@ class BackoffClasses:
         """All that these rows help was tried."""
         self.rows.clear()
         self.served = None
+        self.first = None
 
 
 def _has_devices(ranking: Ranking, row: int) -> bool:

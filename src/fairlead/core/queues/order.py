@@ -58,6 +58,10 @@ class QueueOrder:
             self.touch_all()
         return self._pick(self._top)
 
+    def roots(self) -> set[QueueNode]:
+        """The queues at the root that, or below which some, may have something to serve."""
+        return {node for _, entry, node in self._top if entry == node.listed}
+
     def lists_others(self, node: QueueNode) -> bool:
         """Whether a queue but this one may have something to serve."""
         for each in reversed(node.path):

@@ -8,16 +8,16 @@ per pass at most, and only if something came, went or was edited since.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api.names import CPU, MEMORY
-from fairlead.api.reasons import ReasonCode
-from fairlead.core.model.charges import Charge, key_of, split
+from fairlead.core.model.charges import key_of, split
 from fairlead.core.model.policy import Policy
 from fairlead.core.queues.division import Claim, divide
+from fairlead.core.queues.requests import Requests
 from fairlead.core.queues.tree import PendingClass
 from fairlead.core.queues.usage import UsageBook
 
@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Task, Unit
     from fairlead.core.queues.tree import QueueNode, QueueTree
 
-HOPELESS = frozenset(
-    {
-        ReasonCode.NODE_AFFINITY,
-        ReasonCode.TAINTS,
-        ReasonCode.TOPOLOGY,
-        ReasonCode.VOLUMES,
-        ReasonCode.TOO_LARGE,
-        ReasonCode.INVALID_SPEC,
-    }
-)
-"""What waits for one of these could not use a larger share."""
-
-_KNOWN_FROM_NODES = frozenset({ReasonCode.NODE_AFFINITY, ReasonCode.TAINTS, ReasonCode.TOO_LARGE})
 _NOTHING: dict[str, int] = {}
 _USAGE_STEP = 60.0  # seconds after which shares follow usage although nothing else happened
 
@@ -61,6 +48,7 @@ class FairShares:
         self.policy = policy
         self.stale = True
         self._waiting: list[int] = []  # pods that waited in each queue
+        self._requests = Requests(tree)
         self.touched = True  # something came, went or was edited since this was set to False
         self.version = 0
         self.share: dict[str, dict[str, int]] = {}
@@ -110,7 +98,7 @@ class FairShares:
         self.share, self.entitled, self.disputed = division
 
     def _divided(self, now: float) -> Division:
-        requests, share = self._requests(), dict[str, dict[str, int]]()
+        requests, share = self._requests.by_queue(), dict[str, dict[str, int]]()
         if sum(bool(request) for request in requests.values()) > 1:
             self._divide(requests, now, share)
         entitled = {name: _entitled(self.tree.queues[name], scarce) for name, scarce in share.items()}
@@ -227,54 +215,6 @@ class FairShares:
         total = self.tree.total(resource)
         return held / total if total else 1.0
 
-    def _requests(self) -> dict[str, dict[str, int]]:
-        """Queue -> resource -> what it, and those below it, hold and wait for; members beyond a gang's minimum will wait, too."""
-        requests = {
-            name: {resource: held for resource, held in node.used.items() if held} for name, node in self.tree.queues.items()
-        }
-        totals: dict[str, int] = {}
-        for node in self.tree.queues.values():
-            for pending_class in node.pending_classes.values():
-                if (
-                    not pending_class.waiting
-                    or self.hopeless(pending_class)
-                    or self._too_large(pending_class.core.items(), totals)
-                ):
-                    continue
-                _request(requests, node, self._asked(pending_class), pending_class.waiting)
-                for task in pending_class.later if pending_class.elastic else ():
-                    asked = self.tree.asked(task.ranking)
-                    if task.ranking.most() and not self._too_large(asked, totals):
-                        _request(requests, self.tree.queues[task.queue], asked)
-        return requests
-
-    @staticmethod
-    def hopeless(pending_class: PendingClass) -> bool:
-        """Whether no share would help what waits in a class.
-
-        What follows from labels, taints and sizes of nodes is asked of the nodes as they are, not of the last refusal: they may
-        have changed since. What depends on other pods and on volumes is known from the refusal only.
-        """
-        why = pending_class.unschedulable.code if pending_class.unschedulable is not None else None
-        if why in HOPELESS and (why not in _KNOWN_FROM_NODES or any(each.relations for each in pending_class.rankings)):
-            return True
-        return any(ranking.most() < count for ranking, count in pending_class.rankings.items())
-
-    def _too_large(self, wanted: Iterable[tuple[str, int]], totals: dict[str, int]) -> bool:
-        """Whether all that can be had is less than what is needed: that is known before it was tried. totals: known ones."""
-        for resource, amount in wanted:
-            total = totals.get(resource)
-            if total is None:
-                total = totals[resource] = self.tree.usable(resource)
-            if amount > total:
-                return True
-        return False
-
-    def _asked(self, pending_class: PendingClass) -> Charge:
-        """What one unit of a class asks for, of pools, too, where it can run nowhere else."""
-        unit = pending_class.first() or next(pending_class.units, None) if self.tree.pools.named else None
-        return pending_class.demand if unit is None else self.tree.asked_together(unit.tasks)
-
     def _divide(self, requests: dict[str, dict[str, int]], now: float, share: dict[str, dict[str, int]]) -> None:
         tree = self.tree
         children: dict[str, list[QueueNode]] = {}
@@ -350,13 +290,6 @@ class FairShares:
             for index, amount in each.shape.demand
             if index == column
         )
-
-
-def _request(requests: dict[str, dict[str, int]], node: QueueNode, charge: Charge, times: int = 1) -> None:
-    for each in node.path:
-        known = requests[each.name]
-        for resource, amount in charge:
-            known[resource] = known.get(resource, 0) + amount * times
 
 
 def _weights(siblings: Sequence[QueueNode], resource: str) -> list[int | None]:

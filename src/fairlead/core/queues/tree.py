@@ -137,6 +137,7 @@ class PendingClass:
     def leave(self, unit: Unit) -> None:
         """One of its units waits no longer."""
         self.waiting -= 1
+        self.queue.changed[self] = None
         self.queue.pods_waiting -= self.pods
         self.queue.touch()
         if unit.user in self.limited:
@@ -233,9 +234,12 @@ def pending_class_of(unit: Unit) -> PendingClass | None:
 class QueueNode:
     """One queue: its policy, what it and its descendants hold, and its pending classes."""
 
-    def __init__(self, name: str, parent: QueueNode | None, stopped: StoppedLines[PendingClass]) -> None:
+    def __init__(
+        self, name: str, parent: QueueNode | None, stopped: StoppedLines[PendingClass], changed: dict[PendingClass, None]
+    ) -> None:
         self.name = name
         self.stopped = stopped
+        self.changed = changed
         self.parent = parent
         self.policy = Queue(name)
         self.used: dict[str, int] = {}
@@ -348,6 +352,7 @@ class QueueTree:
         self.pools = Pools(nodes)
         self.queues: dict[str, QueueNode] = {}
         self.stopped: StoppedLines[PendingClass] = StoppedLines()
+        self.changed: dict[PendingClass, None] = {}  # in which more or fewer units wait, or for another reason; see `requests`
         self._totals = -1  # for which capacity of the nodes percentages were worked out
         # By the victim's uid: placeholders for what it fills beyond what was given away.
         self.closing: Mapping[str, Sequence[Task]] = {}
@@ -385,7 +390,7 @@ class QueueTree:
         """The node of a queue; it is made where the name is new."""
         node = self.queues.get(name)
         if node is None:
-            node = self.queues[name] = QueueNode(name, None, self.stopped)
+            node = self.queues[name] = QueueNode(name, None, self.stopped, self.changed)
         return node
 
     # -- policies ------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ class Waiting:
             pending_class = node.pending_classes[composition] = PendingClass(node, composition, unit)
         unit.pending_class = pending_class
         pending_class.waiting += 1
+        node.changed[pending_class] = None
         pending_class.elastic = pending_class.elastic or bool(unit.later)
         pending_class.of_gangs = pending_class.of_gangs or unit.gang is not None
         node.pods_waiting += pending_class.pods
@@ -100,6 +101,7 @@ class Waiting:
         """Something happened that could help the units of this class: they are tried again."""
         self._leave_unschedulable(pending_class)
         pending_class.unschedulable = pending_class.held_back = None
+        pending_class.queue.changed[pending_class] = None
         pending_class.queue.touch()
         if pending_class.queue.blocked is not None:
             pending_class.queue.blocked = None
@@ -141,6 +143,7 @@ class Waiting:
         if again_at is not None:
             self._requeues.put(pending_class, again_at)
         pending_class.unschedulable = reason
+        pending_class.queue.changed[pending_class] = None
         pending_class.queue.touch()
         pending_class.offered, pending_class.moved = None, 0
         self.unschedulable.add(pending_class)
@@ -299,6 +302,7 @@ class Waiting:
         for node in self.tree.queues.values():
             for pending_class in node.pending_classes.values():
                 pending_class.waiting = sum(1 for _ in pending_class.units)
+                node.changed[pending_class] = None
             node.pods_waiting = sum(pending_class.waiting * pending_class.pods for pending_class in node.pending_classes.values())
 
     def relist(self) -> None:
