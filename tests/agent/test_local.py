@@ -77,6 +77,9 @@ class Story:
     def running_pods(self, prefix):
         return sorted(name for name, pod in self.pods(prefix).items() if (pod.get("status") or {}).get("phase") == "Running")
 
+    def phase(self, name):
+        return (self.pods(name).get(name, {}).get("status") or {}).get("phase")
+
     def patch(self, name, patch):
         resource = self.api.served("fairlead.dev/v1alpha1", "aijobs")
         self.api.patch(resource, "default", name, "application/merge-patch+json", patch)
@@ -121,8 +124,12 @@ class Story:
 
 
 async def test_a_job_is_processes_with_logs_exit_codes_and_devices_of_their_own(local):
-    script = "echo $RANK of $WORLD_SIZE on $CUDA_VISIBLE_DEVICES in $FAIRLEAD_JOB; test $RANK = 0"
-    local.job("hello", ["sh", "-c", script], 2, restart={"limit": 0})
+    hurry = local.hurry("hello")  # the second fails once the first has ended: a job that failed ends what still runs of it
+    script = "echo $RANK of $WORLD_SIZE on $CUDA_VISIBLE_DEVICES in $FAIRLEAD_JOB; test $RANK = 0 || "
+    wait = f"{{ until [ -e '{hurry}' ]; do sleep 0.05; done; false; }}"
+    local.job("hello", ["sh", "-c", script + wait], 2, restart={"limit": 0})
+    await local.until(lambda: local.phase("hello-worker-0-0") == "Succeeded")
+    hurry.touch()
     told = await local.reaches("hello", "Failed")
     assert "hello-worker-1-0 failed with exit code 1" in told["message"]
     first, second = local.log("hello-worker-0-0"), local.log("hello-worker-1-0")
