@@ -160,11 +160,11 @@ def test_the_request_of_a_queue_is_the_same_before_and_after_a_minimum_starts():
     requests = []
     for now in (3.0, 4.0, 5.0):
         state.settle(now)
-        requests.append(state.queues.fair._requests()["q1"][GPU])
+        requests.append(state.queues.fair._requests.by_queue()["q1"][GPU])
         passes(state, now)
     state.remove_pod("uid-g-2")
     state.settle(6.0)
-    assert [*requests, state.queues.fair._requests()["q1"][GPU]] == [3000, 3000, 3000, 2000]
+    assert [*requests, state.queues.fair._requests.by_queue()["q1"][GPU]] == [3000, 3000, 3000, 2000]
 
 
 # -- the trial -----------------------------------------------------------------------------------
