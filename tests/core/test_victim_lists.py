@@ -10,7 +10,8 @@ from fairlead.core.pods.tasks import TaskState
 from fairlead.core.preemption.listing import VictimLists
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.victims import VictimTable
-from tests.builders import pod, run
+from tests import builders
+from tests.builders import cluster, pod, run
 from tests.core.worlds import World
 
 CLASSES = (
@@ -228,3 +229,23 @@ def test_what_nobody_asks_for_is_not_noted_for_ever():
     run(world.state, world.now)
     assert changes.everything
     assert not changes.pods
+
+
+def test_what_trials_have_listed_is_not_listed_again_in_every_pass(monkeypatch):
+    """Searches are trials as a rule: what has not changed since the pass before is not derived again."""
+    running = [pod(f"r{number}", priority=5 if number else 99, at="n") for number in range(8)]
+    state = cluster([builders.node("n", gpus=8)], [builders.queue("default", 8)], running, reservations=0)
+    derived, derive = [], VictimLists._derive
+
+    def counted(self, groups):
+        derived.extend(groups)
+        derive(self, groups)
+
+    monkeypatch.setattr(VictimLists, "_derive", counted)
+    found = []
+    for number in range(4):
+        derived.clear()
+        state.upsert_pod(pod(f"w{number}", priority=10, gpus=8, cpu=1000 + number))
+        assert run(state, 100.0 * number)
+        found.append(len(derived))
+    assert found == [8, 8, 1, 1], "in the first search, once more outside it, then only the pod that has come"

@@ -21,7 +21,7 @@ from fairlead.core.actions.reserve import renew, reserve
 from fairlead.core.actions.serve import refuse_again, serve
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Unit
-from fairlead.core.preemption import cycles
+from fairlead.core.preemption import cycles, victims
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -92,6 +92,8 @@ def _begin(state: ClusterState, now: float) -> None:
     if not state.isolation.rests("shares"):
         with guard("shares"):
             state.queues.settle(now)
+    with guard("victims"):
+        victims.catch_up(state)
     requeue_after_backoff(state, now)
     renew(state, now)
 

@@ -7,7 +7,8 @@ gangs of unlike members) has lists in which each is asked about.
 
 What leaves together is derived together: a pod, a gang, or the pods of a job that is suspended as a whole. Such a group is
 derived anew when `Changes` has noted one of its pods, when its pods become preemptible, and, where the time decides what is lost
-or on which level it is, in every pass that searches. A trial that derives groups leaves them noted.
+or on which level it is, in every pass that searches. A trial that derives groups leaves them noted; the next pass derives
+them once more before anything is tried (`catch_up`), since searches are trials as a rule.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class VictimLists:
         self._young: list[tuple[float, str]] = []  # when a pod has run for as long as it must, and its UID
         self._touched: dict[int, tuple[Kind, list[Victim], list[Victim]]] = {}  # what leaves lists, and what comes to them
         self._now = 0.0
+        self._in_trial = False  # listed in a trial since they were listed outside one
 
     # -- bringing them up to date --------------------------------------------------------------
 
@@ -92,8 +94,14 @@ class VictimLists:
                 groups.update(self._timed)
         self._derive(groups)
         self._now = now
-        if not self._state.log.depth:
+        self._in_trial = bool(self._state.log.depth)
+        if not self._in_trial:
             changes.clear()
+
+    def catch_up(self) -> None:
+        """What was listed in trials only is listed once outside, so that trials derive no more than has changed."""
+        if self._in_trial:
+            self.refresh()
 
     def again(self, tasks: Iterable[Task]) -> None:
         """In a trial: these have come to run. Their groups are as before when it is taken back."""

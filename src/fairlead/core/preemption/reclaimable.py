@@ -22,6 +22,7 @@ from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import by_upstream, preempt
+from fairlead.core.preemption.trial import Trial
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.entitlement import beyond_quota, within_share
 from fairlead.core.queues.requests import is_hopeless
@@ -119,23 +120,34 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Reclai
     wait are tried in the order in which they would be served, and one that finds a free place keeps it meanwhile: each may fit
     where all together do not.
     """
-    # The queue in which it waits: members of a gang may be in others, too.
-    log, own = state.log, state.queues.queues[unit.tasks[0].queue]
     if _is_not_reclaimed(state, placed[0]):
         return Reclaimer(None, {})
+    found = _search(state, unit, placed, all_queues=False)
+    return found if found is not None else _search(state, unit, placed, all_queues=True) or Reclaimer(None, {})
+
+
+def _search(state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queues: bool) -> Reclaimer | None:
+    """One trial. all_queues: also of queues in which all seems in vain; None: some of these must be tried."""
+    # The queue in which it waits: members of a gang may be in others, too.
+    log, own = state.log, state.queues.queues[unit.tasks[0].queue]
     mark, tried, blocked = log.mark(), list[Unit](), dict[PendingClass, BlockedBy]()
     for task in placed:
         task.become(TaskState.ASSUMED, log)
         log.set(task, "started", state.services.now)
     _suppose_gone(state)
     within = within_share(state.queues.fair, own.path, [(name, 0) for name, _ in state.queues.tree.asked_together(placed)])
-    trial = _Trial(state, own, within=within)
-    found = next((each for each in _claimants(state, own) if _could_reclaim(trial, each, tried, blocked)), None)
+    trial, found = Trial(state, own, within=within, all_queues=all_queues), None
+    for each in _claimants(trial):
+        if _could_reclaim(trial, each, tried, blocked):
+            found = each
+            break
+        if trial.stale or trial.over:
+            break
     log.rollback(mark)
     for each in tried:
         for task in each.tasks:
             task.become(TaskState.WAITING)
-    return Reclaimer(found, blocked)
+    return None if trial.stale else Reclaimer(found, blocked)
 
 
 def _suppose_gone(state: ClusterState) -> None:
@@ -167,17 +179,16 @@ def _is_not_reclaimed(state: ClusterState, task: Task) -> bool:
     return bool(service.express) and task.level < service.express
 
 
-def _claimants(state: ClusterState, own: QueueNode) -> Iterator[Unit]:
+def _claimants(trial: Trial) -> Iterator[Unit]:
     """What waits in other queues, as it would be served: what is to be tried in this pass, then what was refused before.
 
     Queue by queue, in each by place. The next of a pending class comes only if the one before it found a place, members beyond
     their gang's minimum only if that did.
     """
-    others = [
-        node for node in state.queues.queues.values() if node.pods_waiting and node not in own.path and own not in node.path
-    ]
+    state = trial.state
     for refused in (False, True):
-        yield from _in_turn(state, [[_Line(node, first) for first in _firsts(state, node, refused=refused)] for node in others])
+        queues = [[_Line(node, first) for first in _firsts(state, node, refused=refused)] for node in trial.queues()]
+        yield from _in_turn(state, queues)
 
 
 def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
@@ -264,62 +275,14 @@ def _claims(state: ClusterState, node: QueueNode) -> Callable[[dict[str, int]], 
     )
 
 
-_Lenders = dict[QueueNode | None, dict[QueueNode, list[QueueNode]]]
-"""Queue -> those directly below it -> these and all below them that lend. None: those at the root."""
-
-
-class _Trial:
-    """What was just placed, and is being asked about.
-
-    own: its queue. within: whether that, and those above it, stay within their shares; if not, it goes before no entitled job,
-    whatever the victims.
-    """
-
-    def __init__(self, state: ClusterState, own: QueueNode, *, within: bool) -> None:
-        self.state = state
-        self.own = own
-        self.within = within
-        self._lenders: tuple[_Lenders, _Lenders] | None = None
-
-    def placed(self) -> None:
-        """Something that waits has found a free place."""
-        self._lenders = None
-
-    def lenders(self, preemption: PreemptionPolicy) -> Iterator[QueueNode]:
-        """Those from which a unit's queue may reclaim at all: all from them up to its sibling hold more than they should."""
-        if self._lenders is None:
-            fair, queues = self.state.queues.fair, self.state.queues.queues.values()
-            names = {*fair.disputed, *(name for each in queues for name, quota in each.quota.items() if quota)}
-            by_share = self._list(fair.over)
-            self._lenders = by_share, self._list(lambda node: beyond_quota([node], names, QueueNode.stays))
-        by_share, by_quota = self._lenders
-        rivals = self.own.rivals(preemption.queue)
-        for mine in preemption.queue.path:
-            for known in (by_share, by_quota) if preemption.within_quota(mine) else (by_share,):
-                for theirs, lenders in known.get(mine.parent, {}).items():
-                    if theirs is not mine and not (self.within and rivals is not None and theirs is not rivals[0]):
-                        yield from lenders
-
-    def _list(self, beyond: Callable[[QueueNode], bool]) -> _Lenders:
-        """By siblings, the queues that are each of them, or below it, with all between holding more than they should."""
-        known: dict[QueueNode, bool] = {}
-        found: _Lenders = {}
-        for each in self.state.queues.queues.values():
-            for above in each.path if each.placed else ():
-                if above not in known:
-                    known[above] = beyond(above)
-                if not known[above]:
-                    break
-                found.setdefault(above.parent, {}).setdefault(above, []).append(each)
-        return found
-
-
-def _could_reclaim(trial: _Trial, unit: Unit, tried: list[Unit], blocked: dict[PendingClass, BlockedBy]) -> bool:
+def _could_reclaim(trial: Trial, unit: Unit, tried: list[Unit], blocked: dict[PendingClass, BlockedBy]) -> bool:
     """Whether a unit that waits could be placed by reclaiming below the queue that parts another from its own.
 
     Where it finds a free place it gets that. tried: units that were placed, to be put right; blocked: what blocks it is added.
     """
     state, own = trial.state, trial.own
+    if trial.in_vain(unit):
+        return False
     waited = share_due(state, unit) <= state.services.now
     preemption = PreemptionPolicy(state, unit, waited=waited)
     rivals = own.rivals(preemption.queue)
@@ -330,7 +293,7 @@ def _could_reclaim(trial: _Trial, unit: Unit, tried: list[Unit], blocked: dict[P
     mark = state.log.mark()
     if isinstance(allocation.allocate(state, unit), list):
         state.log.commit()
-        trial.placed()
+        trial.placed(unit)
         return False
     if not preemption.entitled or not any(preemption.reclaims_from(each) for each in trial.lenders(preemption)):
         state.log.rollback(mark)

@@ -31,6 +31,11 @@ def victims_of(state: ClusterState) -> VictimTable:
     return state.pass_caches.get(VictimTable)
 
 
+def catch_up(state: ClusterState) -> None:
+    """A pass begins, and nothing is tried yet."""
+    state.caches.get(VictimLists).catch_up()
+
+
 class There(dict[int, list[Preemptible]]):
     """The victims on each row that a unit may preempt, each by itself, cheapest first: found when they are first asked for."""
 

@@ -83,6 +83,7 @@ class PendingClass:
         "_order",
         "composition",
         "core",
+        "core_charge",
         "demand",
         "elastic",
         "held_back",
@@ -110,7 +111,8 @@ class PendingClass:
         self.queue = queue
         self.composition = composition
         self.demand = unit.demand  # what one unit of it asks for
-        self.core = dict(demand_of(unit.tasks[: unit.need]))  # what its needed members ask for
+        self.core_charge = demand_of(unit.tasks[: unit.need])  # what its needed members ask for
+        self.core = dict(self.core_charge)
         self.rankings = Counter(task.ranking for task in unit.tasks[: unit.need])  # how many of these are of each shape
         self.waiting = 0  # units that wait here and are alive
         self.elastic = False  # whether there was a unit whose gang has members beyond it

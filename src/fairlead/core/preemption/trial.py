@@ -1,0 +1,189 @@
+"""A trial of who would reclaim what was just placed: which of those that wait need not be tried, since that would be in vain.
+
+Most that waits lacks a free place, and its queue has no lender to reclaim from: to try that changes nothing. So a queue in which
+all is in vain is left out. What is placed in the trial takes places and what shares leave, and gives neither; but it may make its
+queue a lender. Then queues that were left out may not be in vain any more, and the trial is made again with all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+import numpy as np
+
+from fairlead.core.pods.ranking import Ranking
+from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.tasks import Unit
+from fairlead.core.preemption.policy import PreemptionPolicy
+from fairlead.core.queues.entitlement import beyond_quota
+from fairlead.core.queues.tree import PendingClass, QueueNode, pending_class_of
+from fairlead.core.state.cluster import ClusterState
+
+_FEW = 8  # rows that are asked about one by one
+
+_Lenders = dict[QueueNode | None, dict[QueueNode, list[QueueNode]]]
+"""Queue -> those directly below it -> these and all below them that lend. None: those at the root."""
+
+
+class Trial:
+    """What was just placed, and is being asked about.
+
+    own: its queue. within: whether that, and those above it, stay within their shares; if not, it goes before no entitled job,
+    whatever the victims. all_queues: none is left out. stale: since something was placed, a queue that was left out may not be in
+    vain any more. over: all that is left is in vain.
+    """
+
+    def __init__(self, state: ClusterState, own: QueueNode, *, within: bool, all_queues: bool) -> None:
+        self.state = state
+        self.own = own
+        self.within = within
+        self.all_queues = all_queues
+        self.stale = False
+        self.over = False
+        self._left_out: list[QueueNode] = []
+        self._tried: list[QueueNode] = []  # that are not left out
+        self._more = False  # whether members beyond their gangs' minima have come to wait
+        self._lenders: tuple[_Lenders, _Lenders] | None = None
+        self._no_place: set[Ranking] = set()
+        self._has_place: set[Ranking] = set()  # as things stand
+        self._gpu_columns = frozenset(state.nodes.gpu_columns())
+        self._rows: dict[tuple[int, int], list[int] | None] = {}  # by column and amount, as things stand
+        self._by_class = bool(state.queues.tree.pools.named)  # what is charged depends on the pool, too
+        self._names: dict[QueueNode, frozenset[str]] = {}
+        self._claims: dict[tuple[QueueNode, Hashable], tuple[bool, bool]] = {}
+
+    # -- who is tried ----------------------------------------------------------------------------
+
+    def queues(self) -> list[QueueNode]:
+        """Those in which something waits that may reclaim, but for those in which that is in vain."""
+        own = self.own
+        waiting = [
+            node
+            for node in self.state.queues.queues.values()
+            if node.pods_waiting and node not in own.path and own not in node.path
+        ]
+        if self.all_queues:
+            return waiting
+        self._tried, self._left_out = [], []
+        for node in waiting:
+            (self._left_out if self._is_vain(node) else self._tried).append(node)
+        return list(self._tried)
+
+    def placed(self, unit: Unit) -> None:
+        """A unit that waits has found a free place."""
+        self._lenders = None
+        self._has_place.clear()
+        self._rows.clear()
+        self._claims.clear()
+        self._more = self._more or bool(unit.later)
+        if self.all_queues:
+            return
+        self.stale = any(self._claims_of(each)[1] for node in self._left_out for each in _waiting(node))
+        self.over = not self._more and self._none_is_left()
+
+    def _none_is_left(self) -> bool:
+        while self._tried and self._is_vain(self._tried[-1]):
+            self._left_out.append(self._tried.pop())
+        return not self._tried
+
+    def in_vain(self, unit: Unit) -> bool:
+        """Whether to try a unit changes nothing: its queue may not, or it has neither a place nor a lender."""
+        pending_class = pending_class_of(unit)
+        return pending_class is not None and self._is_in_vain(pending_class)
+
+    def _is_vain(self, node: QueueNode) -> bool:
+        return all(self._is_in_vain(each) for each in _waiting(node))
+
+    def _is_in_vain(self, pending_class: PendingClass) -> bool:
+        permitted, reclaims = self._claims_of(pending_class)
+        return not permitted or (not reclaims and any(self._lacks_place(ranking) for ranking in pending_class.rankings))
+
+    def _lacks_place(self, ranking: Ranking) -> bool:
+        """Whether no row takes a pod, however much is placed elsewhere."""
+        if ranking in self._no_place:
+            return True
+        if ranking in self._has_place:
+            return False
+        shape = ranking.shape
+        # Where GPUs are left for GPU pods, what is placed may open a place for others.
+        if shape.holds or shape.leaves_gpu_headroom or ranking.relations or self._fits_somewhere(ranking):
+            self._has_place.add(ranking)
+            return False
+        self._no_place.add(ranking)
+        return True
+
+    def _fits_somewhere(self, ranking: Ranking) -> bool:
+        rows = self._few_rows(ranking.shape)
+        return ranking.best() >= 0 if rows is None else any(ranking.fits_alone(row) for row in rows)
+
+    def _few_rows(self, shape: Shape) -> Sequence[int] | None:
+        """The only rows with as many free GPUs as a shape asks for, if they are few; None: any row may do."""
+        nodes = self.state.nodes
+        for column, amount in shape.demand if shape.gpus else ():
+            if column in self._gpu_columns:
+                key = column, amount
+                if key not in self._rows:
+                    rows = np.flatnonzero(nodes.free[column][: nodes.count] >= amount)
+                    self._rows[key] = rows.tolist() if len(rows) <= _FEW else None
+                return self._rows[key]
+        return None
+
+    def _claims_of(self, pending_class: PendingClass) -> tuple[bool, bool]:
+        """Whether one of a class may be tried at all, and whether there is a queue from which it may reclaim."""
+        node = pending_class.queue
+        key = node, (pending_class if self._by_class else self._compared(pending_class))
+        known = self._claims.get(key)
+        if known is None:
+            unit = pending_class.first()
+            if unit is None:
+                return False, False  # limits stop all its users
+            known = self._claims[key] = self._ask(PreemptionPolicy(self.state, unit))
+        return known
+
+    def _compared(self, pending_class: PendingClass) -> Hashable:
+        """What one of a class asks for of what shares and quotas of its queue, and of those above it, are about."""
+        node = pending_class.queue
+        names = self._names.get(node)
+        if names is None:
+            share = self.state.queues.fair.share
+            names = self._names[node] = frozenset(name for each in node.path for name in (*share.get(each.name, ()), *each.quota))
+        return tuple([each for each in pending_class.core_charge if each[0] in names])
+
+    def _ask(self, preemption: PreemptionPolicy) -> tuple[bool, bool]:
+        if not preemption.entitled:
+            return not self.state.queues.fair.scarce(preemption.queue), False
+        return True, any(preemption.reclaims_from(each) for each in self.lenders(preemption))
+
+    # -- lenders ---------------------------------------------------------------------------------
+
+    def lenders(self, preemption: PreemptionPolicy) -> Iterator[QueueNode]:
+        """Those from which a unit's queue may reclaim at all: all from them up to its sibling hold more than they should."""
+        if self._lenders is None:
+            fair, queues = self.state.queues.fair, self.state.queues.queues.values()
+            names = {*fair.disputed, *(name for each in queues for name, quota in each.quota.items() if quota)}
+            by_share = self._list(fair.over)
+            self._lenders = by_share, self._list(lambda node: beyond_quota([node], names, QueueNode.stays))
+        by_share, by_quota = self._lenders
+        rivals = self.own.rivals(preemption.queue)
+        for mine in preemption.queue.path:
+            for known in (by_share, by_quota) if preemption.within_quota(mine) else (by_share,):
+                for theirs, lenders in known.get(mine.parent, {}).items():
+                    if theirs is not mine and not (self.within and rivals is not None and theirs is not rivals[0]):
+                        yield from lenders
+
+    def _list(self, beyond: Callable[[QueueNode], bool]) -> _Lenders:
+        """By siblings, the queues that are each of them, or below it, with all between holding more than they should."""
+        known: dict[QueueNode, bool] = {}
+        found: _Lenders = {}
+        for each in self.state.queues.queues.values():
+            for above in each.path if each.placed else ():
+                if above not in known:
+                    known[above] = beyond(above)
+                if not known[above]:
+                    break
+                found.setdefault(above.parent, {}).setdefault(above, []).append(each)
+        return found
+
+
+def _waiting(node: QueueNode) -> Iterator[PendingClass]:
+    return (pending_class for pending_class in node.pending_classes.values() if pending_class.waiting)

@@ -1,0 +1,118 @@
+"""A trial of who would reclaim what starts leaves out queues in which all is in vain: it finds what a trial of all queues finds."""
+
+from collections import Counter
+
+import pytest
+
+from fairlead.core import invariants
+from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.preemption import reclaimable, trial
+from tests.builders import GPU, cluster, node, placed, pod, preempted, queue, refused, run, settle
+from tests.core.test_backoff import Twins
+
+
+class Deep(Twins):
+    """A world with queues in trees of one to four levels, in all of which jobs may wait."""
+
+    def tree(self):
+        rnd, made = self.rnd, []
+        for number in range(rnd.choice([2, 3, 5, 9])):
+            quota = rnd.choice([None, 0, 1000, 2000, 4000])
+            limit = rnd.choice([None, None, None, None, 8000])
+            weight = rnd.choice([None, None, 1, 3])
+            resources = (QueueResource(GPU, quota=quota, limit=limit, weight=weight),) if (quota, limit) != (None, None) else ()
+            inner = [each.name for each in made if each.name.startswith("i")]
+            parent = rnd.choice(["", *inner])
+            name = f"{'i' if number % 3 == 0 and number < 7 else 'l'}{number}"
+            made.append(Queue(name, parent, rnd.choice([0, 0, 0, 1]), resources, users_reclaim=rnd.random() < 0.1))
+        return made
+
+    @property
+    def leaves(self):
+        return [each.name for each in self.queues if each.name.startswith("l")]
+
+    def step(self):
+        self.now += self.rnd.choice([0.1, 1.0, 1.0, 30.0])
+        for uid in [uid for uid, at in self.leaving.items() if at <= self.now]:
+            self.goes(uid)
+        decided = run(self.states[0], self.now)
+        invariants.check(self.states[0])
+        self.carry_out(decided)
+
+
+def both(monkeypatch):
+    """Every trial is made of all queues, too; returns how often what happened."""
+    seen, search = Counter(), reclaimable._search
+    left_out = trial.Trial.queues
+
+    def queues(self):
+        found = left_out(self)
+        seen["left out"] += len(self._left_out)
+        seen["tried"] += len(found)
+        return found
+
+    def compared(state, unit, placed, *, all_queues):
+        found = search(state, unit, placed, all_queues=all_queues)
+        if all_queues:
+            return found
+        everything = search(state, unit, placed, all_queues=True)
+        if found is None:
+            seen["made again"] += 1
+            return None
+        assert found == everything
+        seen["found" if found.unit is not None else "none"] += 1
+        return found
+
+    monkeypatch.setattr(reclaimable, "_search", compared)
+    monkeypatch.setattr(trial.Trial, "queues", queues)
+    return seen
+
+
+def play(seed, monkeypatch, steps):
+    world = Deep(seed, monkeypatch)
+    world.states = world.states[:1]
+    for _ in range(world.rnd.choice([0, 20, 60])):
+        world.comes()
+    for _ in range(steps):
+        for _ in range(world.rnd.choice([0, 1, 2, 6])):
+            world.happens()
+        world.step()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_queues_that_are_left_out_are_in_vain(seed, monkeypatch):
+    both(monkeypatch)
+    play(seed, monkeypatch, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24, 1024))
+def test_queues_that_are_left_out_are_in_vain_in_many_worlds(seed, monkeypatch):
+    both(monkeypatch)
+    play(seed, monkeypatch, 100)
+
+
+def test_the_worlds_meet_every_end_of_a_trial(monkeypatch):
+    seen = both(monkeypatch)
+    for seed in range(12, 20):
+        play(seed, monkeypatch, 40)
+    assert all(seen[what] > 10 for what in ("left out", "tried", "found", "none")), seen
+
+
+def test_a_queue_that_may_reclaim_only_since_something_was_placed_is_tried_after_all(monkeypatch):
+    """`mine` has no lender until `beside` has its place, too: then the queue above both is beyond its quota, and `first` would go."""
+    seen = both(monkeypatch)
+    queues = [
+        Queue("inner", "", 1, (QueueResource(GPU, 1000),)),
+        queue("own", quota=0, parent="inner"),
+        queue("near", quota=0, parent="inner"),
+        queue("other", quota=2),
+    ]
+    state = cluster([node("n", gpus=4), node("m", gpus=0, cpu=500_000)], queues, reservations=0, patience=0.0)
+    state.upsert_pod(pod("first", queue="own", created=1.0, cpu=50_000))
+    state.upsert_pod(pod("beside", queue="near", created=2.0))
+    state.upsert_pod(pod("mine", queue="other", gpus=2, created=3.0, cpu=32_000))
+    state.upsert_pod(pod("more", queue="own", created=4.0))
+    decided = settle(state)
+    assert (preempted(decided), set(placed(decided)), set(refused(decided))) == ([], {"beside", "more", "mine"}, {"first"})
+    assert seen["made again"] == 1
