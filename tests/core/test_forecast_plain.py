@@ -79,7 +79,7 @@ class PlainLines:
     def __init__(self, lines):
         self.lines = list(lines)
         for line in lines:
-            line.ranks.extend(line.queue.place(unit) for unit in line.units)
+            line.ranks.extend(line.queue.unit_key(unit) for unit in line.units)
 
     @property
     def waiting(self):

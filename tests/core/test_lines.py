@@ -16,9 +16,9 @@ USERS = "abcdefghijkl"
 
 
 def first_of(pending_class):
-    """The first of a class, by asking each unit for its place."""
+    """The first of a class, by asking each unit for its key."""
     units = [unit for unit in pending_class.units if unit.user not in pending_class.limited]
-    return min(units, key=pending_class.queue.place, default=None)
+    return min(units, key=pending_class.queue.unit_key, default=None)
 
 
 def first_of_queue(queue):
@@ -26,7 +26,7 @@ def first_of_queue(queue):
     if queue.blocked is not None:
         return None
     tried = [each for each in queue.pending_classes.values() if each.unschedulable is None]
-    return min((unit for each in tried if (unit := first_of(each)) is not None), key=queue.place, default=None)
+    return min((unit for each in tried if (unit := first_of(each)) is not None), key=queue.unit_key, default=None)
 
 
 def agree(waiting, rnd):

@@ -372,14 +372,14 @@ def test_what_cannot_be_recorded_ends_the_recording_and_nothing_else(monkeypatch
 def test_a_line_that_cannot_be_looked_at_still_leads_to_a_pass(monkeypatch):
     core, outputs = loop()
     core.apply([Upsert(pod("bad", created=1.0)), Upsert(pod("good", created=2.0))], 101.0)
-    breaking(monkeypatch, QueueNode, "place", lambda _, unit: unit.tasks[0].pod.name == "bad")
+    breaking(monkeypatch, QueueNode, "unit_key", lambda _, unit: unit.tasks[0].pod.name == "bad")
     first = QueueLines.first
 
-    def asked_its_place(lines):
+    def asked_its_key(lines):
         unit = first(lines)
-        return unit if unit is None or unit.pending_class.queue.place(unit) else None
+        return unit if unit is None or unit.pending_class.queue.unit_key(unit) else None
 
-    monkeypatch.setattr(QueueLines, "first", asked_its_place)
+    monkeypatch.setattr(QueueLines, "first", asked_its_key)
     core.state.queues.waiting.order.touch_all()  # no head is remembered
     assert core.has_work
     core.decide(102.0)

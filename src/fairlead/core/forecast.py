@@ -114,7 +114,7 @@ class _Play:
         for pending_class in node.pending_classes.values():
             if pending_class.unschedulable is not None and pending_class.unschedulable.code in _NEVER:
                 continue
-            units = deque(sorted(pending_class.units, key=node.place))
+            units = deque(sorted(pending_class.units, key=node.unit_key))
             if not units:
                 continue
             needs: dict[int, int] = {}
@@ -140,7 +140,7 @@ class _Play:
             return
         waiting = [(unit, line.demand) for line in lines for unit in line.units]
         more: dict[str, int] = {}
-        for unit, demand in sorted(waiting, key=lambda each: node.place(each[0])):
+        for unit, demand in sorted(waiting, key=lambda each: node.unit_key(each[0])):
             due = fair.due(unit, node, state.policy.share_wait)
             together = {resource: more.get(resource, 0) + amount for resource, amount in demand}
             if due < math.inf and all(fair.within(each, list(together.items())) for each in node.path):

@@ -77,7 +77,7 @@ def behind(state: ClusterState, unit: Unit) -> Ahead | None:
 
 def line(node: QueueNode) -> list[Unit]:
     """The units that wait in a queue, in the order in which they are served."""
-    return sorted((unit for pending_class in node.pending_classes.values() for unit in pending_class.units), key=node.place)
+    return sorted((unit for pending_class in node.pending_classes.values() for unit in pending_class.units), key=node.unit_key)
 
 
 def ahead_of(state: ClusterState, unit: Unit, others: list[Unit], now: float, most: int) -> list[Ahead]:

@@ -187,9 +187,9 @@ def place_of(state: ClusterState, node: QueueNode, unit: Unit | None, now: float
     units = [each for pending_class in node.pending_classes.values() for each in pending_class.units]
     if unit is None or unit not in units:
         return None, len(units), []
-    mine = node.place(unit)
-    before = [each for each in units if each is not unit and node.place(each) < mine]
-    first = nsmallest(SHOWN, before, key=node.place)
+    mine = node.unit_key(unit)
+    before = [each for each in units if each is not unit and node.unit_key(each) < mine]
+    first = nsmallest(SHOWN, before, key=node.unit_key)
     return len(before) + 1, len(units), ahead_of(state, unit, first, now, SHOWN)
 
 

@@ -22,7 +22,7 @@ from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.search import by_upstream
 from fairlead.core.queues.attained import begun
 from fairlead.core.queues.reservations import HEADS, Head, Hold, Kept
-from fairlead.core.queues.tree import Place, QueueNode, pending_class_of
+from fairlead.core.queues.tree import QueueNode, UnitKey, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _MOST, _PART = 4, 8
@@ -65,7 +65,7 @@ def bound_waits(state: ClusterState, now: float) -> None:
 
 def _firsts(state: ClusterState) -> list[Unit]:
     """The first of each queue that was refused and could be placed once others have ended."""
-    firsts: dict[str, tuple[Place, Unit]] = {}
+    firsts: dict[str, tuple[UnitKey, Unit]] = {}
     for pending_class in state.queues.waiting.unschedulable:
         why, unit = pending_class.unschedulable, pending_class.first()
         if why is None or unit is None or not (why.is_capacity or why.code in _BOUND):
@@ -74,9 +74,9 @@ def _firsts(state: ClusterState) -> list[Unit]:
             continue
         if any(amount > state.queues.tree.total(name) for name, amount in pending_class.core.items()):
             continue  # more than there is
-        place, name = pending_class.queue.place(unit), pending_class.queue.name
-        if name not in firsts or place < firsts[name][0]:
-            firsts[name] = place, unit
+        key, name = pending_class.queue.unit_key(unit), pending_class.queue.name
+        if name not in firsts or key < firsts[name][0]:
+            firsts[name] = key, unit
     return [unit for _, unit in firsts.values()]
 
 

@@ -14,7 +14,7 @@ from fairlead.core.model.instants import at_time
 from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
 from fairlead.core.pods.tasks import Task, TaskState, Unit, note_reported
 from fairlead.core.pods.waits import awaited_by
-from fairlead.core.queues.tree import Place, QueuePosition
+from fairlead.core.queues.tree import QueuePosition, UnitKey
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.in_flight import GivenUp
 
@@ -82,7 +82,7 @@ class _Firsts:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._known: dict[tuple[int, ...], tuple[QueuePosition, Place] | None] = {}
+        self._known: dict[tuple[int, ...], tuple[QueuePosition, UnitKey] | None] = {}
 
     def forget(self) -> None:
         """The state is another."""
@@ -96,7 +96,7 @@ class _Firsts:
         first = self._known[key]
         return first is not None and first < self._state.queues.waiting.order_key(_unit(moving), held=True)
 
-    def _fitting(self, rows: list[int]) -> Iterator[tuple[QueuePosition, Place]]:
+    def _fitting(self, rows: list[int]) -> Iterator[tuple[QueuePosition, UnitKey]]:
         queues = self._state.queues
         for node in queues.queues.values():
             for pending_class in node.pending_classes.values():

@@ -325,7 +325,7 @@ class Cycle:
             return False
         if work.priority != unit.priority or not work.queue.policy.users_reclaim or not self._state.policy.reclaim:
             return work.priority > unit.priority
-        return first.user != unit.user and work.queue.place(first) < work.queue.place(unit)
+        return first.user != unit.user and work.queue.unit_key(first) < work.queue.unit_key(unit)
 
     def _goes_beyond(self, work: PreemptionClass, demand: Charge) -> bool:
         """Whether a unit of another queue would take its place, whatever the shares or because that queue is within its quota."""

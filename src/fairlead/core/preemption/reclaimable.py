@@ -26,7 +26,7 @@ from fairlead.core.preemption.trial import Trial
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.entitlement import beyond_quota, within_share
 from fairlead.core.queues.requests import is_hopeless
-from fairlead.core.queues.tree import PendingClass, Place, QueueNode, QueuePosition, pending_class_of
+from fairlead.core.queues.tree import PendingClass, QueueNode, QueuePosition, UnitKey, pending_class_of
 from fairlead.core.queues.waiting import BlockedBy
 from fairlead.core.state.cluster import ClusterState
 
@@ -63,11 +63,11 @@ class _Line:
     def __init__(self, queue: QueueNode, first: Unit) -> None:
         self.queue = queue
         self.unit = first
-        self._behind: list[tuple[Place, int, Unit]] | None = None  # put in order only once the first has found a place
+        self._behind: list[tuple[UnitKey, int, Unit]] | None = None  # put in order only once the first has found a place
 
-    def place(self) -> Place:
-        """The order key of its next in its queue, as of now."""
-        return self.queue.place(self.unit)
+    def key(self) -> UnitKey:
+        """The key of its next in its queue, as of now."""
+        return self.queue.unit_key(self.unit)
 
     def go_on(self) -> bool:
         """Its next was tried: those behind it are only if it found a place. Whether there is another."""
@@ -76,18 +76,18 @@ class _Line:
             return False
         if self._behind is None:
             others = [unit for unit in pending_class.in_order()[:_MOST] if unit is not self.unit]
-            self._behind = [(self.queue.place(unit), number, unit) for number, unit in enumerate(others)]
+            self._behind = [(self.queue.unit_key(unit), number, unit) for number, unit in enumerate(others)]
             heapify(self._behind)
         if not self._behind:
             return False
-        self.unit = _next(self._behind, self.queue.place)
+        self.unit = _next(self._behind, self.queue.unit_key)
         heappop(self._behind)
         return True
 
 
-def _next(heap: list[tuple[Place, int, T]], place: Callable[[T], Place]) -> T:
-    """What is next, the first in the heap then. Places only get worse while others are placed: what is out of date sinks."""
-    while (present := place(heap[0][2])) != heap[0][0]:
+def _next(heap: list[tuple[UnitKey, int, T]], key: Callable[[T], UnitKey]) -> T:
+    """What is next, the first in the heap then. Keys only get worse while others are placed: what is out of date sinks."""
+    while (present := key(heap[0][2])) != heap[0][0]:
         heapreplace(heap, (present, heap[0][1], heap[0][2]))
     return heap[0][2]
 
@@ -194,9 +194,9 @@ def _claimants(trial: Trial) -> Iterator[Unit]:
 def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
     """The units of pending classes, queue by queue, as they would be served."""
     queues, numbers = state.queues, count()
-    order: list[tuple[QueuePosition, int, list[tuple[Place, int, _Line]]]] = []
+    order: list[tuple[QueuePosition, int, list[tuple[UnitKey, int, _Line]]]] = []
     for classes in waiting:
-        lines = [(line.place(), next(numbers), line) for line in classes]
+        lines = [(line.key(), next(numbers), line) for line in classes]
         heapify(lines)
         if lines:
             order.append((queues.waiting.queue_position(lines[0][2].unit), next(numbers), lines))
@@ -210,13 +210,13 @@ def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
         yield line.unit
         later = _later(state, line.unit)
         if line.go_on():
-            heapreplace(lines, (line.place(), line_number, line))
+            heapreplace(lines, (line.key(), line_number, line))
         else:
             heappop(lines)
         for first in later:
-            heappush(lines, (line.queue.place(first), next(numbers), _Line(line.queue, first)))
+            heappush(lines, (line.queue.unit_key(first), next(numbers), _Line(line.queue, first)))
         if lines:
-            heapreplace(order, (queues.waiting.queue_position(_next(lines, _Line.place).unit), number, lines))
+            heapreplace(order, (queues.waiting.queue_position(_next(lines, _Line.key).unit), number, lines))
         else:
             heappop(order)
 

@@ -60,11 +60,11 @@ class Lines:
     @staticmethod
     def _order(lines: Sequence[Line]) -> None:
         """Give every unit its rank; equal ones have equal ranks."""
-        places = sorted((line.queue.place(unit), number) for number, line in enumerate(lines) for unit in line.units)
+        keys = sorted((line.queue.unit_key(unit), number) for number, line in enumerate(lines) for unit in line.units)
         rank, last = 0, None
-        for place, number in places:
-            rank += place != last
-            last = place
+        for key, number in keys:
+            rank += key != last
+            last = key
             lines[number].ranks.append(rank)
 
     def _lay(self, lines: Sequence[Line]) -> None:

@@ -307,7 +307,7 @@ class Reservations:
             return True
         if task.queue == first.queue:
             node = self.queues.queues[first.queue]
-            return own is not None and node.place(own) < node.place(unit)
+            return own is not None and node.unit_key(own) < node.unit_key(unit)
         policy = self.queues.fair.policy
         return policy.reclaim and policy.preempt and self._would_take_back(task, unit)
 

@@ -38,8 +38,8 @@ Key = tuple[int, bool, Step]
 Entry = tuple[Key, int, "QueueNode"]
 """A queue among its siblings: its key, a number of the entry, the queue."""
 
-Place = tuple[int, int, int, tuple[int, int], float, str]
-"""A unit's rank with what its user holds of the queue in the middle: (devices, CPU), in milli."""
+UnitKey = tuple[int, int, int, tuple[int, int], float, str]
+"""How units of one queue compare: a unit's rank, in the middle what its user holds of the queue: (devices, CPU), in milli."""
 
 
 class Seen(NamedTuple):
@@ -201,7 +201,7 @@ class PendingClass:
 
     def in_order(self) -> list[Unit]:
         """Those of users whom no limit stops, in the present order of service."""
-        return sorted((unit for unit in self.units if unit.user not in self.limited), key=self.queue.place)
+        return sorted((unit for unit in self.units if unit.user not in self.limited), key=self.queue.unit_key)
 
     def first(self) -> Unit | None:
         """The unit to serve next, of a user whom no limit stops; drops those that are gone on the way."""
@@ -282,13 +282,13 @@ class QueueNode:
 
     def first_refused(self) -> tuple[Unit, Reason] | None:
         """The first of those that wait in it and were tried, and why all of its pending class have no place."""
-        found: tuple[Place, Unit, Reason] | None = None
+        found: tuple[UnitKey, Unit, Reason] | None = None
         for pending_class in self.pending_classes.values():
             for user, line in pending_class.lines.items():
                 unit = line.first()
                 reason = pending_class.limited.get(user) or pending_class.unschedulable
-                if unit is not None and reason is not None and (found is None or self.place(unit) < found[0]):
-                    found = self.place(unit), unit, reason
+                if unit is not None and reason is not None and (found is None or self.unit_key(unit) < found[0]):
+                    found = self.unit_key(unit), unit, reason
         return found[1:] if found is not None else None
 
     @property
@@ -339,8 +339,8 @@ class QueueNode:
         """This queue and those above it, up to and with one of them."""
         return self.path[: self.path.index(top) + 1]
 
-    def place(self, unit: Unit) -> Place:
-        """The order key of a unit in this queue: by priority, urgency and level, by what its user holds, by age."""
+    def unit_key(self, unit: Unit) -> UnitKey:
+        """The key of a unit in this queue: by priority, urgency and level, by what its user holds, by age."""
         priority, urgency, level, created, name = unit.rank
         devices, cpu, _, _ = self.users.key(unit)
         return priority, urgency, level, (devices, cpu), created, name

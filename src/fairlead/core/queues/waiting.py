@@ -19,7 +19,7 @@ from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
 from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.stopped import Stop
-from fairlead.core.queues.tree import PendingClass, Place, QueueNode, QueuePosition, QueueTree, pending_class_of
+from fairlead.core.queues.tree import PendingClass, QueueNode, QueuePosition, QueueTree, UnitKey, pending_class_of
 
 """Pending classes that a queue keeps though nothing waits in them, besides as many as there are others."""
 
@@ -282,9 +282,9 @@ class Waiting:
         share = (lambda node, _: self.fair.dominant_share(node)) if held else None
         return self.order.position(self.tree.node_of(unit.tasks[0].queue), unit, share)
 
-    def order_key(self, unit: Unit, *, held: bool = False) -> tuple[QueuePosition, Place]:
-        """What orders units of all queues: the position of its queue, then its place in it. held: see `queue_position`."""
-        return self.queue_position(unit, held=held), self.tree.node_of(unit.tasks[0].queue).place(unit)
+    def order_key(self, unit: Unit, *, held: bool = False) -> tuple[QueuePosition, UnitKey]:
+        """What orders units of all queues: the position of its queue, then its key in it. held: see `queue_position`."""
+        return self.queue_position(unit, held=held), self.tree.node_of(unit.tasks[0].queue).unit_key(unit)
 
     def restart(self, changed: QueueNode | None = None) -> None:
         """Shares may be smaller: order the queues anew before serving the next.
@@ -322,7 +322,7 @@ class Waiting:
                     try:
                         for line in pending_class.lines.values():
                             if (unit := line.first()) is not None:
-                                node.place(unit)  # raises here rather than where another class is put in order
+                                node.unit_key(unit)  # raises here rather than where another class is put in order
                         node.lines.offer_all(pending_class)
                     except Exception as error:  # noqa: BLE001 - the others stand in line all the same
                         self.unlisted.append((pending_class, error))

@@ -261,7 +261,7 @@ class Isolation:
                             unit = None
                             unit = line.first()
                             if unit is not None:
-                                queue.place(unit)
+                                queue.unit_key(unit)
                         break
                     except Exception as own:  # noqa: BLE001 - the next would raise again: whose fault it is must be found
                         found = True
