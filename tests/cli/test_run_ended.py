@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.cli.run_ import failed_by_itself
+from fairlead.cli.run import failed_by_itself
 
 
 def member(code, *, phase="Failed", **more):

@@ -51,8 +51,8 @@ def test_jobs_whose_target_states_are_lost_end(seed, monkeypatch):
     """PodGroups of suspended jobs are deleted, made anew, or lose their targets, at any time of a storm: those of Jobs first."""
     before, draw, lost = Researchers.strikes, random.Random(seed), []
 
-    def strikes(people):
-        api = people.world.api
+    def strikes(users):
+        api = users.world.api
 
         async def lose():
             groups = api.served(names.API_VERSION, "podgroups")
@@ -72,7 +72,7 @@ def test_jobs_whose_target_states_are_lost_end(seed, monkeypatch):
                 kept = {each: group["metadata"].get(each) for each in ("name", "labels", "ownerReferences")}
                 api.create(groups, at[0], {"metadata": kept, "spec": group["spec"]})
 
-        return [*before(people), *[("intent_lost", lose)] * 8]
+        return [*before(users), *[("intent_lost", lose)] * 8]
 
     monkeypatch.setattr(Researchers, "strikes", strikes)
     judge(chaos.run(seed, DAY))

@@ -13,7 +13,7 @@ import typer
 from fairlead.api import names
 from fairlead.api.reasons import ReasonCode
 from fairlead.cli import aijobs
-from fairlead.cli.asking import by_leader, by_status
+from fairlead.cli.explanations import by_leader, by_status
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail, progress
 from fairlead.cli.snapshot import KubeconfigOption, Snapshot, default_namespace, list_all, read, run, span
 from fairlead.cluster import views

@@ -19,7 +19,7 @@ from fairlead.cli import (
     explain,
     feasibility,
     history,
-    import_,
+    imports,
     local,
     logs,
     monitoring,
@@ -28,7 +28,6 @@ from fairlead.cli import (
     queue,
     quota,
     replay,
-    run_,
     scheduler,
     share,
     simulate,
@@ -36,6 +35,7 @@ from fairlead.cli import (
     top,
     whatif,
 )
+from fairlead.cli import run as run_command
 from fairlead.cli.configured import configured
 from fairlead.cli.output import Exit, fail
 from fairlead.observability import ending
@@ -50,7 +50,7 @@ JOBS, INSPECT, POLICY, RUN, MEASURE = "Jobs", "Inspect", "Policy", "Run", "Measu
 _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     JOBS: {
         "submit": configured(submit.submit),
-        "run": run_.run_,
+        "run": run_command.run,
         "queue": configured(queue.queue),
         "logs": logs.logs,
         "cancel": control.cancel,
@@ -71,7 +71,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     POLICY: {
         "share": configured(share.share),
         "quota": configured(quota.quota),
-        "import": import_.import_,
+        "import": imports.import_queues,
     },
     RUN: {
         "demo": configured(demo.demo),

@@ -22,11 +22,11 @@ from fairlead.cluster.simulated.faults import FaultPlan
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.scheduler.decision_log import LogWriter
 from fairlead.simulation.audit import Auditor
-from fairlead.simulation.people import People
 from fairlead.simulation.researchers import Researchers
 from fairlead.simulation.schedulers import POLICY, Schedulers
 from fairlead.simulation.storms import Storms
 from fairlead.simulation.tenants import Tenants
+from fairlead.simulation.users import Users
 from fairlead.simulation.workload import TEAMS, Job, crowded
 from fairlead.simulation.world import POOLS, Process, World
 
@@ -121,13 +121,13 @@ class Run:
         self.plan = FaultPlan(seed)
         self.world = World(nodes=settings.nodes, seed=seed, plan=self.plan, limits=1.6, latency=0.002)
         self.auditor = Auditor(self.world)
-        self.people = self._people()
+        self.users = self._users()
         events = seed % 25 == 0  # they are a third of all writes
         self.schedulers = Schedulers(self.world, self.auditor, self.random, recorder=recorder, events=events)
         self.storms = Storms(self.world, self.auditor, self.random, self.plan)
         self.checks = 0
 
-    def _people(self) -> People:
+    def _users(self) -> Users:
         jobs = self._jobs()
         return Researchers(self.world, jobs, self.seed) if self.settings.workload == "aijobs" else Tenants(self.world, jobs)
 
@@ -146,7 +146,7 @@ class Run:
         asyncio.get_running_loop().set_exception_handler(self._failed)
         horizon = self.settings.hours * _HOUR
         await self.schedulers.start()
-        self.people.start()
+        self.users.start()
         storm = _FIRST
         while storm + _STORM + _CALM < horizon and self.settings.faults:
             await self._until(storm)
@@ -156,21 +156,21 @@ class Run:
             storm += _EVERY
         await self._until(horizon)
         await self._settle()
-        if not self.people.done:
+        if not self.users.done:
             await self._drain()
         for process in self.schedulers.processes:
             self.schedulers.account(process)
             await process.stop()
-        await self.people.stop()
+        await self.users.stop()
         counts = self.plan.counts + self.storms.faults
         return Outcome(
             seed=self.seed,
             virtual_hours=self.now / _HOUR,
-            jobs_submitted=len(self.people.submitted),
-            jobs_finished=len(self.people.finished),
+            jobs_submitted=len(self.users.submitted),
+            jobs_finished=len(self.users.finished),
             bindings=self.auditor.bindings,
             passes=self.schedulers.passes,
-            restarts=self.people.restarts,
+            restarts=self.users.restarts,
             scheduler_starts=len(self.schedulers.processes),
             settled_checks=self.checks,
             fault_kinds=len(counts),
@@ -203,9 +203,9 @@ class Run:
         for team in TEAMS:
             self.storms.set_limit(team, self.world.gpus)
         end = self.now + _DRAIN
-        while not self.people.done and self.now < end:
+        while not self.users.done and self.now < end:
             await self._until(self.now + 600.0)
-        self.auditor.violations += self.people.unfinished()
+        self.auditor.violations += self.users.unfinished()
         await self._settle()
 
     async def _settle(self) -> None:
@@ -233,13 +233,13 @@ class Run:
             return
         self.checks += 1
         self.auditor.settled(self.process)
-        self.auditor.violations += [f"{self.world.clock.text()} settled: {each}" for each in self.people.wrong()]
+        self.auditor.violations += [f"{self.world.clock.text()} settled: {each}" for each in self.users.wrong()]
 
     # -- storm ---------------------------------------------------------------------------------
 
     async def _storm(self) -> None:
         """Everything goes wrong for a while, then all of it is repaired."""
-        await self.storms.rage(_STORM, [*self.schedulers.strikes(), *self.people.strikes()], self._until)
+        await self.storms.rage(_STORM, [*self.schedulers.strikes(), *self.users.strikes()], self._until)
         if self.process.ended or self.process.partition.cut:
             self.process.partition.cut = False
             await self._until(self.now + 1.0)

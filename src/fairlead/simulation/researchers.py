@@ -20,7 +20,7 @@ from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.resources import PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
 from fairlead.core.state.suspended import made_for
-from fairlead.simulation.people import People, Strike, template
+from fairlead.simulation.users import Strike, Users, template
 from fairlead.simulation.workload import FAILS, Job
 from fairlead.simulation.world import GPU, OperatorProcess, World
 
@@ -56,7 +56,7 @@ _OF_PRIORITY = {
 }
 
 
-class Researchers(People):
+class Researchers(Users):
     """Submit jobs at their times, and have an operator beside the schedulers. seed: of what they are and what befalls them."""
 
     def __init__(self, world: World, jobs: list[Job], seed: int) -> None:

@@ -11,7 +11,7 @@ from fairlead.core.model.policy import Policy
 from fairlead.scheduler.app import Options
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.simulation.audit import Auditor
-from fairlead.simulation.people import Strike
+from fairlead.simulation.users import Strike
 from fairlead.simulation.world import Process, World
 
 POLICY = Policy(recheck=0.0)

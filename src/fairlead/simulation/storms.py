@@ -13,7 +13,7 @@ from fairlead.cluster.simulated.faults import FaultPlan
 from fairlead.cluster.simulated.resources import PODS
 from fairlead.cluster.simulated.store import Key, Object
 from fairlead.simulation.audit import Auditor
-from fairlead.simulation.people import Strike
+from fairlead.simulation.users import Strike
 from fairlead.simulation.workload import TEAMS
 from fairlead.simulation.world import GPU, World
 

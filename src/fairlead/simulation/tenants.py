@@ -15,7 +15,7 @@ from fairlead.api import names
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.resources import PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
-from fairlead.simulation.people import People, template
+from fairlead.simulation.users import Users, template
 from fairlead.simulation.workload import RULE_LABEL, Job
 from fairlead.simulation.world import POOL_LABEL, PRIORITIES, World
 
@@ -43,7 +43,7 @@ class _Run:
         self.pending_restart = False
 
 
-class Tenants(People):
+class Tenants(Users):
     """Submits jobs at their times. notice: called with what happens, for a person to read."""
 
     def __init__(self, world: World, jobs: list[Job], notice: Callable[[str], None] = lambda _: None) -> None:

@@ -1,4 +1,4 @@
-"""Asking the leader, for users who may not list the cluster: the aggregated API, else the objects' statuses."""
+"""Explanations of jobs for users who may not list the cluster: the leader's, by the aggregated API, else what statuses have."""
 
 from __future__ import annotations
 

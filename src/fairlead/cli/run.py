@@ -19,9 +19,10 @@ import msgspec
 import typer
 
 from fairlead.api import names
+from fairlead.cli import snapshot
 from fairlead.cli.logs import print_log
 from fairlead.cli.output import Exit, fail
-from fairlead.cli.snapshot import KubeconfigOption, run
+from fairlead.cli.snapshot import KubeconfigOption
 from fairlead.cli.submit import (
     ClassOption,
     CpusOption,
@@ -47,7 +48,7 @@ _KEPT = "1h"  # how long the job's object stays after its end
 _MERGE = "application/merge-patch+json"
 
 
-def run_(
+def run(
     command: Annotated[list[str], typer.Argument(metavar="[--] COMMAND...", help="The command.")],
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Forward standard input to the command.")] = False,
     terminal: Annotated[
@@ -96,7 +97,7 @@ def run_(
         fail("-i needs a single member: omit --nodes", Exit.USAGE)
     _as_session(manifest, stdin=stdin, terminal=terminal, idle=idle)
     try:
-        code = run(kubeconfig, lambda client: _Run(client, manifest, attached=stdin or terminal).live(), writes=True)
+        code = snapshot.run(kubeconfig, lambda client: _Run(client, manifest, attached=stdin or terminal).live(), writes=True)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT  # of SIGTERM and SIGHUP: `ending.exit_code`
     raise typer.Exit(code)
@@ -187,7 +188,7 @@ class _Run:
 
     async def _why(self, job: dict[str, Any], pods: list[dict[str, Any]]) -> str:
         """What it waits for, in a line."""
-        from fairlead.cli.asking import by_leader_or_status
+        from fairlead.cli.explanations import by_leader_or_status
         from fairlead.cluster.kubernetes.client import ApiError
 
         refused = [each for each in (job.get("status") or {}).get("conditions") or () if each["type"] == "Accepted"]

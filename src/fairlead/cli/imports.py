@@ -26,7 +26,7 @@ class Source(StrEnum):
     SLURM = "slurm"
 
 
-def import_(
+def import_queues(
     source: Annotated[Source, typer.Argument(help="The scheduler they come from.")],
     files: Annotated[list[str], typer.Argument(help="YAML (kubectl get -o yaml), or output of sacctmgr; - for stdin.")],
     output: OutputOption = Output.YAML,

@@ -13,7 +13,7 @@ Strike = Callable[[], Awaitable[None]]
 """Something that goes wrong, or that a user does."""
 
 
-class People:
+class Users:
     """The users of a simulated cluster; without more than this nothing befalls them and they ask for nothing.
 
     submitted, finished: the names of their jobs so far, and of those that came to their end; restarts: how often one was started
