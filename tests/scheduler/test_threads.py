@@ -12,7 +12,7 @@ from fairlead.cluster.port import BindFailed, Bound, EvictFailed, Gone, Outcome,
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.model.policy import Policy
-from fairlead.core.model.transactions import Binding, Place, PodRef, Preempt, Refuse, VolumeChoice
+from fairlead.core.model.transactions import Binding, Evict, Place, PodRef, Preempt, Refuse, VolumeChoice
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_thread import CoreThread
 from fairlead.scheduler.outputs import GroupStatus, Trouble
@@ -287,6 +287,27 @@ async def test_whatever_goes_wrong_with_a_write_the_core_is_told():
         assert [each.uid for each in reported if each.uid == "uid-a"] == ["uid-a"]
         assert ("bind", "a") not in script.writes
         assert all(str(error) in each.message for each in reported)
+
+
+@pytest.mark.parametrize(
+    ("code", "event"),
+    [
+        (ReasonCode.TIME_LIMIT, "TimeLimit"),
+        (ReasonCode.START_TIMEOUT, "StartTimeout"),
+        (ReasonCode.GANG_INCOMPLETE, "GangIncomplete"),
+        (ReasonCode.SUSPENDED, "SuspendTimedOut"),
+        (ReasonCode.WAITING_FOR_VICTIMS, "GraceShortened"),
+    ],
+)
+async def test_an_eviction_has_the_event_of_its_reason(code, event):
+    """On the PodGroup of a gang, once; else on each pod."""
+    script = Script()
+    victims = (binding("a"), binding("b"))
+    await apply(script, Evict(victims, "ns/g", Reason(code, "why")), writers=1)
+    assert [each for each in script.writes if each[0] == "event"] == [("event", "ns/g", event)]
+    script = Script()
+    await apply(script, Evict(victims, "", Reason(code, "why")), writers=1)
+    assert [each for each in script.writes if each[0] == "event"] == [("event", "a", event), ("event", "b", event)]
 
 
 async def test_victims_go_only_if_all_may():

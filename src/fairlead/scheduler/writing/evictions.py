@@ -17,12 +17,8 @@ from fairlead.scheduler.writing.outcomes import answer
 
 log = structlog.get_logger("applier")
 
-_TAKEN_DOWN = {
-    ReasonCode.TIME_LIMIT: "TimeLimit",
-    ReasonCode.START_TIMEOUT: "StartTimeout",
-    ReasonCode.SUSPENDED: "SuspendTimedOut",
-    ReasonCode.WAITING_FOR_VICTIMS: "GraceShortened",
-}
+_EVENTS = {ReasonCode.SUSPENDED: "SuspendTimedOut", ReasonCode.WAITING_FOR_VICTIMS: "GraceShortened"}
+"""Events of evictions that are not named like their reasons: these codes are of jobs that wait."""
 
 
 class Evictions:
@@ -38,7 +34,8 @@ class Evictions:
     def take_down(self, decision: Evict) -> None:
         """Evict pods one by one."""
         context = self._context
-        what = _TAKEN_DOWN.get(decision.reason.code, "GangBroken")
+        code = decision.reason.code
+        what = _EVENTS.get(code, str(code))
         if decision.group:
             context.events.put(decision.group, what, decision.reason.message, warning=True, action="Evicting")
         graces = dict(decision.graces)
