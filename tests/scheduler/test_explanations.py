@@ -2,6 +2,7 @@
 
 import msgspec
 
+from fairlead.cluster.kubernetes.aggregated import camelled
 from fairlead.cluster.port import Synced, Upsert
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.service_classes import ServiceClass
@@ -61,13 +62,14 @@ def test_the_job_that_would_preempt_it_in_return_is_named():
     made.apply([Upsert(urgent), Upsert(pod("mine", queue="owner", created=2.0))], 102.0)
     made.decide(102.0)
     told = explanations.live(made, "pod", "ns", "mine", 110.0)
-    assert (told.behind.job, told.behind.term, told.behind.its, told.behind.ours) == (
+    assert (told.blocked_by.job, told.blocked_by.term, told.blocked_by.its, told.blocked_by.ours) == (
         "a job of another namespace",
         "priority",
         2,
         0,
     )
-    assert explanations.live(made, "pod", "theirs", "next", 110.0).behind is None
+    assert camelled(told)["blockedBy"]["job"] == told.blocked_by.job, "as it is served"
+    assert explanations.live(made, "pod", "theirs", "next", 110.0).blocked_by is None
 
 
 def test_what_runs_and_what_cannot_wait():

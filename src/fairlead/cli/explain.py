@@ -21,7 +21,7 @@ from fairlead.cluster.kinds import NODE
 from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.core.forecast import forecast
 from fairlead.core.pods.tasks import Gang, Task, TaskState
-from fairlead.core.queue_position import behind
+from fairlead.core.queue_position import blocked_by
 from fairlead.scheduler.explanations import ADVICE, Explanation, advice_of, explained, find, foretold, reason_of, unread_of
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def full_explanation(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gan
         would_start_on=sorted({starts[task.pod.uid] for task in waiting if task.pod.uid in starts}),
         would_evict=sorted({each for task in waiting for each in evicted.get(task.pod.uid, ())}),
         quarantined=_quarantined(snapshot.nodes) if reason is not None and reason.numbers.get("quarantined") else [],
-        behind=next((behind(snapshot.state, task.unit) for task in waiting if task.unit is not None), None),
+        blocked_by=next((blocked_by(snapshot.state, task.unit) for task in waiting if task.unit is not None), None),
     )
 
 
@@ -264,8 +264,8 @@ def _before(explanation: Explanation) -> Iterator[tuple[str, str]]:
     more = (explanation.position or 1) - 1 - len(explanation.ahead)
     if more > 0:
         yield "", f"and {more} more"
-    if explanation.behind is not None:
-        each = explanation.behind
+    if explanation.blocked_by is not None:
+        each = explanation.blocked_by
         why = "its queue is within quota" if each.term == "quota" else f"{each.term} {each.its:g}, this job: {each.ours:g}"
         yield "blocked by", f"{each.job} ({each.user}): it would preempt this job at once ({why})"
     if explanation.rank:

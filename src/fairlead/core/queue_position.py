@@ -60,7 +60,7 @@ def terms(state: ClusterState, unit: Unit, now: float) -> list[Term]:
     ]
 
 
-def behind(state: ClusterState, unit: Unit) -> Ahead | None:
+def blocked_by(state: ClusterState, unit: Unit) -> Ahead | None:
     """The pending job that blocks a unit: it would preempt the unit for what that took from others (see `preemption.cycles`)."""
     pending_class = pending_class_of(unit)
     found = state.queues.waiting.blocked_by.get(pending_class) if pending_class is not None else None

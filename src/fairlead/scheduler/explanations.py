@@ -17,7 +17,7 @@ from fairlead.cluster.times import timestamp
 from fairlead.core.explain import own
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
-from fairlead.core.queue_position import Ahead, Term, ahead_of, behind, line, terms
+from fairlead.core.queue_position import Ahead, Term, ahead_of, blocked_by, line, terms
 from fairlead.core.queues.tree import QueueNode, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.foretold import Expected
@@ -74,8 +74,8 @@ class Explanation(msgspec.Struct, frozen=True):
     rank: the terms that decide who is next, the first that differs counts. expected_start: if all runs as long as it is thought
     to, RFC 3339; earliest_start, latest_start: it starts between them in eight cases of ten. message: why it waits now, numbers:
     those of the message; reported: the message in the object's conditions; would_start_on: where a pass that began now would
-    place it; would_evict: its victims there. quarantined: nodes that are kept from it, until when and why. behind: the pending
-    job that would preempt it at once, so that it evicts no pod.
+    place it; would_evict: its victims there. quarantined: nodes that are kept from it, until when and why. blocked_by: the
+    pending job that would preempt it at once, so that it evicts no pod.
     """
 
     object: str
@@ -105,7 +105,7 @@ class Explanation(msgspec.Struct, frozen=True):
     preempted: str | None = None
     preempted_at: str | None = None
     quarantined: list[str] = []
-    behind: Ahead | None = None
+    blocked_by: Ahead | None = None
     earliest_start: str | None = None
     latest_start: str | None = None
 
@@ -178,7 +178,7 @@ def explained(
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
         advice=advice_of(reason) if reason is not None else None,
-        behind=behind(state, unit) if unit is not None else None,
+        blocked_by=blocked_by(state, unit) if unit is not None else None,
     )
 
 
@@ -271,8 +271,8 @@ def live(core: CoreLoop, kind: str, namespace: str, name: str, now: float) -> Ex
     start = core.reports.starts.interval(tasks[0].job) if tasks else None
     found = explained(state, tasks, gang, f"{kind}/{name}", now, start)
     ahead = [_masked(each, namespace) for each in found.ahead]
-    behind = _masked(found.behind, namespace) if found.behind is not None else None
-    return msgspec.structs.replace(found, ahead=ahead, behind=behind)
+    blocker = _masked(found.blocked_by, namespace) if found.blocked_by is not None else None
+    return msgspec.structs.replace(found, ahead=ahead, blocked_by=blocker)
 
 
 def pending(core: CoreLoop, namespace: str) -> list[PendingJob]:
