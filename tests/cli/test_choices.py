@@ -3,11 +3,13 @@
 from typing import get_args
 
 import pytest
+import structlog
 from typer.testing import CliRunner
 
 from fairlead.cli import choices
 from fairlead.cli.main import app
 from fairlead.core.pods.scores import STRATEGIES
+from fairlead.observability import logs
 from fairlead.simulation import chaos, cycle, durations, jobs, judged
 from testbed import answers, bench, hpa, platform
 
@@ -49,6 +51,32 @@ def test_what_there_is_not_is_refused_with_what_there_is(command, option):
     assert done.exit_code == 2
     assert "nothing" in done.output
     assert "is not one of" in done.output
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "listed"),
+    [
+        ("scheduler", "--strategy", choices.Strategy),
+        *((command, "--log-level", choices.LogLevel) for command in ("scheduler", "operator", "local", "agent")),
+    ],
+)
+def test_a_wrong_choice_of_a_process_is_refused_with_those_there_are(command, option, listed):
+    done = CliRunner().invoke(app, [command, option, "nothing"])
+    assert done.exit_code == 2
+    assert all(f"'{each}'" in done.output for each in get_args(listed))
+
+
+@pytest.mark.parametrize("level", get_args(choices.LogLevel))
+def test_every_log_level_is_one_of_the_log(level, monkeypatch):
+    """However it is written. A kubeconfig that is not there ends the command after its logs are set up."""
+    levels = []
+    monkeypatch.setattr(logs, "configure", levels.append)
+    for given in (level, level.upper()):
+        done = CliRunner().invoke(app, ["scheduler", "--log-level", given, "--kubeconfig", "absent"])
+        assert done.exit_code == 5, done.output
+    assert levels == [level, level]
+    monkeypatch.undo()
+    assert structlog.make_filtering_bound_logger(level)
 
 
 def test_commands_are_shown_by_what_they_are_for():

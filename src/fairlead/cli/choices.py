@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 Strategy = Literal["ai", "binpack", "fgd", "spread"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 CycleScenario = Literal["mixed", "verdict", "reclaim", "hero", "consolidate"]
 WorldsKind = Literal["evictions", "victims"]
 Workload = Literal[

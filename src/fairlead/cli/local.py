@@ -35,7 +35,7 @@ def local(
     history: Annotated[
         str, typer.Option(envvar="FAIRLEAD_DATABASE", help="Database for job accounting.", show_default=DEFAULT_FILE)
     ] = "",
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
+    log_level: process.LogLevelOption = "warning",
 ) -> None:
     """Scheduler, operator, API server and a node of real processes in one, until Ctrl-C or SIGHUP. Only the history is kept."""
     process.prepare(log_level, {})
@@ -82,7 +82,7 @@ def agent(
     gpus: GpusOption = None,
     cpus: CpusOption = 0,
     folder: FolderOption = None,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: process.LogLevelOption = "info",
 ) -> None:
     """Run a node that starts the commands of pods as processes of this user, until SIGTERM. No images, no isolation."""
     from fairlead.agent.node import Options

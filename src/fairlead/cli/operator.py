@@ -68,7 +68,7 @@ def operator(
             "Default: none."
         ),
     ] = None,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: process.LogLevelOption = "info",
 ) -> None:
     """Run AIJobs, and carry out suspensions and resumptions of the scheduler, until SIGTERM. Logs are JSON lines on stderr."""
     from fairlead.observability.history import HistoryError

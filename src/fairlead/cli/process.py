@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlead.cli.choices import LogLevel
 from fairlead.cli.output import Exit, fail
 
 if TYPE_CHECKING:
     from fairlead.cluster.kubernetes.config import Config
 
 
-def prepare(log_level: str, addresses: dict[str, str]) -> None:
+LogLevelOption = Annotated[LogLevel, typer.Option(case_sensitive=False, help="The least severe messages that are logged.")]
+
+
+def prepare(log_level: LogLevel, addresses: dict[str, str]) -> None:
     """Set up logs; refuse flags that are not host:port. addresses: by flag; empty ones serve nothing."""
     from fairlead.observability.logs import configure
 
     for flag, address in addresses.items():
         if address and not address.rpartition(":")[2].isdigit():
             fail(f"{flag} {address!r} is not host:port", Exit.USAGE)
-    try:
-        configure(log_level)
-    except ValueError as error:
-        fail(str(error), Exit.USAGE)
+    configure(log_level)
 
 
 def run(process: Callable[[Config], Coroutine[None, None, bool]], kubeconfig: str) -> None:

@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from fairlead.cli import process
+from fairlead.cli.choices import Strategy
 from fairlead.cli.configured import VARIABLE
 from fairlead.cli.output import Exit, fail
 
@@ -32,9 +33,7 @@ def scheduler(
     config_schema: Annotated[
         bool, typer.Option("--config-schema", help="Print the JSON Schema of the configuration file and exit.")
     ] = False,
-    strategy: Annotated[
-        str | None, typer.Option(help="Placement strategy of profile ai: ai, binpack, fgd or spread.", show_default="ai")
-    ] = None,
+    strategy: Annotated[Strategy | None, typer.Option(help="Placement strategy of profile ai.", show_default="ai")] = None,
     leader_elect: Annotated[
         bool | None,
         typer.Option(
@@ -74,18 +73,15 @@ def scheduler(
     shadow_of: Annotated[str, typer.Option(help="With --shadow: only pods of this scheduler. Default: all pods.")] = "*",
     record: Annotated[Path | None, typer.Option(help="Write a decision log, for `fairlead replay`.")] = None,
     record_limit: Annotated[int, typer.Option(min=1, help="Maximum size of the decision log in MiB.")] = 1024,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: process.LogLevelOption = "info",
 ) -> None:
     """Schedule pods whose schedulerName is fairlead, fairlead-kubernetes or configured, until SIGTERM. Logs are JSON lines."""
-    from fairlead.core.pods.scores import STRATEGIES
     from fairlead.scheduler import configuration
     from fairlead.scheduler.app import run_process
 
     if config_schema:
         typer.echo(msgspec.json.format(msgspec.json.encode(configuration.schema()), indent=2).decode())
         return
-    if strategy is not None and strategy not in STRATEGIES:
-        fail(f"--strategy {strategy!r} is unknown: choose one of {', '.join(sorted(STRATEGIES))}", Exit.USAGE)
     try:
         configured = configuration.read(config) if config is not None else configuration.default()
     except configuration.ConfigurationError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from typing import Any
 
@@ -11,10 +10,7 @@ import structlog
 
 
 def configure(level: str) -> None:
-    """Log from `level` on. Raises `ValueError` for an unknown one."""
-    number = logging.getLevelNamesMapping().get(level.upper())
-    if number is None:
-        raise ValueError(f"log level {level!r} is unknown: debug, info, warning or error")
+    """Log from `level` on: debug, info, warning or error."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -22,7 +18,7 @@ def configure(level: str) -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.__stderr__),
         cache_logger_on_first_use=True,
     )
