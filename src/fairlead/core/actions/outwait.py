@@ -12,6 +12,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.allocation import allocate
 from fairlead.core.model.instants import at_time
 from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
+from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit, note_reported
 from fairlead.core.pods.waits import awaited_by
 from fairlead.core.queues.tree import QueuePosition, UnitKey
@@ -97,13 +98,14 @@ class _Firsts:
         return first is not None and first < self._state.queues.waiting.order_key(_unit(moving), held=True)
 
     def _fitting(self, rows: list[int]) -> Iterator[tuple[QueuePosition, UnitKey]]:
-        queues = self._state.queues
+        queues, fits = self._state.queues, dict[Ranking, bool]()
         for node in queues.queues.values():
             for pending_class in node.pending_classes.values():
-                first = pending_class.first()
-                if first is None or not any(task.ranking.fits_row(row) for task in first.tasks[: first.need] for row in rows):
-                    continue
-                yield queues.waiting.order_key(first)
+                for ranking in pending_class.rankings:
+                    if ranking not in fits:
+                        fits[ranking] = any(ranking.fits_row(row) for row in rows)
+                if any(fits[ranking] for ranking in pending_class.rankings) and (first := pending_class.first()) is not None:
+                    yield queues.waiting.order_key(first)
 
 
 def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]:

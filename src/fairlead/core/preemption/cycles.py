@@ -11,6 +11,7 @@ Work is compared by preemption class, all of a queue that is equivalent for pree
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.core.model.charges import Charge, split, sum_of
@@ -165,15 +166,18 @@ class PreemptionClasses:
         key = id(work), elastic
         found = self._wanted.get(key)
         if found is None:
-            firsts = (
-                first
-                for pending_class in self._state.queues.waiting.unschedulable
-                if (first := pending_class.first()) is not None
-            )
             found = self._wanted[key] = any(
-                (elastic and first.priority >= work.priority) or self.of_unit(first).outranks(work) for first in firsts
+                (elastic and each.priority >= work.priority) or each.outranks(work) for each in self._unschedulable
             )
         return found
+
+    @cached_property
+    def _unschedulable(self) -> list[PreemptionClass]:
+        """The classes of all that has no place, each once."""
+        firsts = (pending_class.first() for pending_class in self._state.queues.waiting.unschedulable)
+        works = (self.of_unit(first) for first in firsts if first is not None)
+        alike = {(each.queue.name, each.priority, each.level, each.service.name, each.preempts): each for each in works}
+        return list(alike.values())
 
     def waits_far(self, queue: QueueNode) -> bool:
         """Whether something waits in a queue that takes from others whatever the shares."""

@@ -22,7 +22,7 @@ from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import by_upstream, preempt
-from fairlead.core.preemption.trial import Trial
+from fairlead.core.preemption.trial import Trial, may_claim
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.entitlement import beyond_quota, within_share
 from fairlead.core.queues.requests import is_hopeless
@@ -248,7 +248,7 @@ def _firsts(state: ClusterState, node: QueueNode, *, refused: bool) -> Iterator[
     None where no class of the queue is entitled to take from others: what is placed meanwhile makes none more entitled.
     """
     waiting = [each for each in node.pending_classes.values() if each.waiting]
-    claims = _claims(state, node)
+    claims = may_claim(state, node)
     if not any(claims(pending_class.core) for pending_class in waiting):
         return
     for pending_class in waiting:
@@ -259,20 +259,6 @@ def _firsts(state: ClusterState, node: QueueNode, *, refused: bool) -> Iterator[
             continue
         if node.blocked is None or first.rank <= node.blocked:
             yield first
-
-
-def _claims(state: ClusterState, node: QueueNode) -> Callable[[dict[str, int]], bool]:
-    """Whether a queue may be entitled to take so much from others; where nothing is scarce for it, that does not matter."""
-    fair = state.queues.fair
-    if not fair.scarce(node) or state.queues.guarantees.classes:
-        return lambda _: True
-    share, names = fair.share.get(node.name, {}), fair.contested(node)
-    due = [(name, most - node.used.get(name, 0)) for name, most in share.items()]
-    guaranteed = [(name, node.quota.get(name, 0) - node.holds_of(name)) for name in names]
-    return lambda wanted: (
-        all(wanted.get(name, 0) <= left or not wanted.get(name) for name, left in due)
-        or all(wanted.get(name, 0) <= left or not wanted.get(name) for name, left in guaranteed)
-    )
 
 
 def _could_reclaim(trial: Trial, unit: Unit, tried: list[Unit], blocked: dict[PendingClass, BlockedBy]) -> bool:

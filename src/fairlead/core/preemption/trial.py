@@ -15,14 +15,10 @@ from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.policy import PreemptionPolicy
-from fairlead.core.queues.entitlement import beyond_quota
 from fairlead.core.queues.tree import PendingClass, QueueNode, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _FEW = 8  # rows that are asked about one by one
-
-_Lenders = dict[QueueNode | None, dict[QueueNode, list[QueueNode]]]
-"""Queue -> those directly below it -> these and all below them that lend. None: those at the root."""
 
 
 class Trial:
@@ -43,13 +39,13 @@ class Trial:
         self._left_out: list[QueueNode] = []
         self._tried: list[QueueNode] = []  # that are not left out
         self._more = False  # whether members beyond their gangs' minima have come to wait
-        self._lenders: tuple[_Lenders, _Lenders] | None = None
         self._no_place: set[Ranking] = set()
         self._has_place: set[Ranking] = set()  # as things stand
         self._gpu_columns = frozenset(state.nodes.gpu_columns())
         self._rows: dict[tuple[int, int], list[int] | None] = {}  # by column and amount, as things stand
         self._by_class = bool(state.queues.tree.pools.named)  # what is charged depends on the pool, too
         self._names: dict[QueueNode, frozenset[str]] = {}
+        self._may: dict[QueueNode, Callable[[dict[str, int]], bool]] = {}
         self._claims: dict[tuple[QueueNode, Hashable], tuple[bool, bool]] = {}
 
     # -- who is tried ----------------------------------------------------------------------------
@@ -71,10 +67,10 @@ class Trial:
 
     def placed(self, unit: Unit) -> None:
         """A unit that waits has found a free place."""
-        self._lenders = None
         self._has_place.clear()
         self._rows.clear()
         self._claims.clear()
+        self._may.clear()
         self._more = self._more or bool(unit.later)
         if self.all_queues:
             return
@@ -134,11 +130,19 @@ class Trial:
         key = node, (pending_class if self._by_class else self._compared(pending_class))
         known = self._claims.get(key)
         if known is None:
+            if not self._may_claim(node)(pending_class.core):
+                return False, False
             unit = pending_class.first()
             if unit is None:
                 return False, False  # limits stop all its users
             known = self._claims[key] = self._ask(PreemptionPolicy(self.state, unit))
         return known
+
+    def _may_claim(self, node: QueueNode) -> Callable[[dict[str, int]], bool]:
+        claims = self._may.get(node)
+        if claims is None:
+            claims = self._may[node] = may_claim(self.state, node)
+        return claims
 
     def _compared(self, pending_class: PendingClass) -> Hashable:
         """What one of a class asks for of what shares and quotas of its queue, and of those above it, are about."""
@@ -154,36 +158,29 @@ class Trial:
             return not self.state.queues.fair.scarce(preemption.queue), False
         return True, any(preemption.reclaims_from(each) for each in self.lenders(preemption))
 
-    # -- lenders ---------------------------------------------------------------------------------
-
     def lenders(self, preemption: PreemptionPolicy) -> Iterator[QueueNode]:
         """Those from which a unit's queue may reclaim at all: all from them up to its sibling hold more than they should."""
-        if self._lenders is None:
-            fair, queues = self.state.queues.fair, self.state.queues.queues.values()
-            names = {*fair.disputed, *(name for each in queues for name, quota in each.quota.items() if quota)}
-            by_share = self._list(fair.over)
-            self._lenders = by_share, self._list(lambda node: beyond_quota([node], names, QueueNode.stays))
-        by_share, by_quota = self._lenders
-        rivals = self.own.rivals(preemption.queue)
+        rivals, known = self.own.rivals(preemption.queue), self.state.queues.lenders
         for mine in preemption.queue.path:
-            for known in (by_share, by_quota) if preemption.within_quota(mine) else (by_share,):
-                for theirs, lenders in known.get(mine.parent, {}).items():
-                    if theirs is not mine and not (self.within and rivals is not None and theirs is not rivals[0]):
+            for by_quota in (False, True) if preemption.within_quota(mine) else (False,):
+                for theirs, lenders in known.beside(mine, by_quota=by_quota):
+                    if not (self.within and rivals is not None and theirs is not rivals[0]):
                         yield from lenders
-
-    def _list(self, beyond: Callable[[QueueNode], bool]) -> _Lenders:
-        """By siblings, the queues that are each of them, or below it, with all between holding more than they should."""
-        known: dict[QueueNode, bool] = {}
-        found: _Lenders = {}
-        for each in self.state.queues.queues.values():
-            for above in each.path if each.placed else ():
-                if above not in known:
-                    known[above] = beyond(above)
-                if not known[above]:
-                    break
-                found.setdefault(above.parent, {}).setdefault(above, []).append(each)
-        return found
 
 
 def _waiting(node: QueueNode) -> Iterator[PendingClass]:
     return (pending_class for pending_class in node.pending_classes.values() if pending_class.waiting)
+
+
+def may_claim(state: ClusterState, node: QueueNode) -> Callable[[dict[str, int]], bool]:
+    """Whether a queue may be entitled to take so much from others; where nothing is scarce for it, that does not matter."""
+    fair = state.queues.fair
+    if not fair.scarce(node) or state.queues.guarantees.classes:
+        return lambda _: True
+    share, names = fair.share.get(node.name, {}), fair.contested(node)
+    due = [(name, most - node.used.get(name, 0)) for name, most in share.items()]
+    guaranteed = [(name, node.quota.get(name, 0) - node.holds_of(name)) for name in names]
+    return lambda wanted: (
+        all(wanted.get(name, 0) <= left or not wanted.get(name) for name, left in due)
+        or all(wanted.get(name, 0) <= left or not wanted.get(name) for name, left in guaranteed)
+    )

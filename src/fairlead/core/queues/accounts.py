@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fairlead.core.model.charges import Charge, split
-from fairlead.core.model.undo import UndoLog
+from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.pods.changes import Changes
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.guarantees import Guarantees
@@ -68,6 +68,7 @@ class Accounts:
         self.debts: Mapping[str, Debt] = self._debts  # by the victim's UID
         self.freed: set[str] = set()  # queues that hold less, or may hold more, since it was cleared
         self.changes = Changes()
+        self.version = new_version()  # of what queues hold: where that was taken back it is as before
         self._fair_users = fair_users
 
     def charge(self, task: Task, sign: int, row: int) -> QueueNode:
@@ -97,6 +98,15 @@ class Accounts:
         self._count(own, task, charge, sign)
         return own
 
+    def _is_another(self) -> None:
+        """What queues hold is another."""
+        if self.log.depth:
+            self.log.call(self._set_version, self.version)
+        self.version = new_version()
+
+    def _set_version(self, version: int) -> None:
+        self.version = version
+
     def _charge_guest(self, own: QueueNode, task: Task, charge: Charge, sign: int) -> None:
         """The same for a pod of another scheduler: it counts in every account, and is never a victim."""
         log = self.log
@@ -111,6 +121,7 @@ class Accounts:
     def _count(self, own: QueueNode, task: Task, charge: Charge, sign: int) -> None:
         """Add or take back an amount in all accounts from a task's queue up to the root."""
         log = self.log
+        self._is_another()
         self._hold(own, task, sign)
         if self.guarantees.classes:
             self.guarantees.charge(task, own.path, charge, sign)
@@ -210,6 +221,7 @@ class Accounts:
 
     def _add_debt(self, debt: Debt, sign: int) -> None:
         log = self.log
+        self._is_another()
         for node, charge in self.charges_of(debt):
             log.add_all(node.used, charge, sign)
             log.add_all(node.leaving, charge, sign)
@@ -227,6 +239,7 @@ class Accounts:
     def charge_anew(self, charged: Iterable[tuple[Task, int]]) -> None:
         """Everything that queues hold, and users hold of them, is added up anew. charged: the tasks, and on which row each is."""
         self.changes.everything = True
+        self._is_another()
         for node in self.tree.queues.values():
             for account in (node.used, node.leaving, node.foreign, node.placed, node.guests, node.priorities, node.holds):
                 account.clear()
@@ -250,6 +263,7 @@ class Accounts:
 
     def recount_pools(self) -> None:
         """Pools are made up of other nodes, or other pools are named: what is held there is added up anew."""
+        self._is_another()
         for debt in self.debts.values():
             self._add_debt(debt, -1)
         for node in self.tree.queues.values():

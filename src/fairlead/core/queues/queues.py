@@ -19,6 +19,7 @@ from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.accounts import Accounts
 from fairlead.core.queues.guarantees import Guarantees
+from fairlead.core.queues.lenders import Lenders
 from fairlead.core.queues.limits import Limits
 from fairlead.core.queues.reclaim import Reclaim
 from fairlead.core.queues.shares import FairShares
@@ -36,6 +37,7 @@ class Queues:
         self.fair = FairShares(self.tree, policy)
         self.guarantees = Guarantees(log, self.fair.offered)
         self.accounts = Accounts(log, self.tree, self.guarantees, fair_users=policy.fair_users)
+        self.lenders = Lenders(self.tree, self.accounts, self.fair)
         self.limits = Limits(self.tree, self.guarantees)
         self.reclaim = Reclaim(self.fair, self.guarantees)
         self.waiting = Waiting(self.tree, self.fair, timers)

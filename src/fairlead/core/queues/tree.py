@@ -355,6 +355,7 @@ class QueueTree:
         self.queues: dict[str, QueueNode] = {}
         self.stopped: StoppedLines[PendingClass] = StoppedLines()
         self.changed: dict[PendingClass, None] = {}  # in which more or fewer units wait, or for another reason; see `requests`
+        self.version = 0  # of which queue is below which, and of their quotas and limits
         self._totals = -1  # for which capacity of the nodes percentages were worked out
         # By the victim's uid: placeholders for what it fills beyond what was given away.
         self.closing: Mapping[str, Sequence[Task]] = {}
@@ -400,6 +401,7 @@ class QueueTree:
     def hang(self, node: QueueNode, parent: QueueNode | None) -> None:
         """Put a queue under another one, or at the root (None)."""
         node.parent = parent
+        self.version += 1
         for each in self.queues.values():
             path = [each]
             while (above := path[-1].parent) is not None:
@@ -418,6 +420,7 @@ class QueueTree:
     def resolve(self, node: QueueNode) -> None:
         """Amounts from the policy; percentages are of what the nodes offer now."""
         quotas, limits = {}, {}
+        self.version += 1
         node.named = {key_of(each.name, each.pool): each for each in node.policy.resources}
         for key, each in node.named.items():
             total = self.total(key)
