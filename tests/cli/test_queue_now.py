@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fairlead.cli.queue import jobs
+from fairlead.cli.queue import Jobs, age, jobs, with_age
 from fairlead.cli.snapshot import Snapshot
 from fairlead.cluster import views
 from testbed import objects
@@ -97,3 +97,20 @@ def test_the_priority_is_that_of_its_class_wherever_that_is_named(where):
     assert job.priority == 1000
     assert {task.pod.priority for task in shown.state.tasks.values()} == {1000}
     assert not any(task.pod.node or task.row >= 0 for task in shown.state.tasks.values()), "nothing is decided on the snapshot"
+
+
+def test_a_job_is_listed_with_all_fields_and_how_long_it_has_run_or_waited():
+    started = {"phase": "Running", "startTime": "1970-01-01T00:01:00Z"}
+    runs = view(views.Pod, objects.pod("runs", queue="q", nodeName="n") | {"status": started})
+    found = jobs(snapshot(runs, view(views.Pod, objects.pod("waits", queue="q", gpus=8))))
+    assert [(job.name, age(job, NOW)) for job in found] == [("runs", 40.0), ("waits", 90.0)]
+    assert age(found[0], 50.0) == 0.0, "a clock that is behind"
+    listed = msgspec.to_builtins(Jobs([with_age(job, NOW) for job in found]))["jobs"]
+    assert [(each["name"], each["started_at"], each["seconds"]) for each in listed] == [
+        ("runs", 60.0, 40.0),
+        ("waits", None, 90.0),
+    ]
+    keys = (
+        "namespace name kind queue state pods running gpus priority submitted_at started_at seconds nodes reason expected_start"
+    )
+    assert set(listed[0]) == set(listed[1]) == {*keys.split(), "user", "earliest_start", "latest_start"}

@@ -144,7 +144,7 @@ def test_what_the_leader_lists_is_what_the_lists_show(served):
 
     (rows, again, node_lines, shares), snapshot = run(str(cluster.plane.kubeconfig), both)
     listed = {(each.namespace, each.name): each for each in queue.jobs(snapshot)}
-    answered = {(each.namespace, each.name): each for each in queue.of_rows(rows, snapshot.now)}
+    answered = {(each.namespace, each.name): each for each in queue.in_order(rows)}
     assert answered.keys() == listed.keys()
     for key, job in listed.items():
         same = ("kind", "queue", "pods", "gpus", "priority", "submitted_at", "nodes", "user")

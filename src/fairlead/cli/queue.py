@@ -20,44 +20,16 @@ from fairlead.cluster.times import seconds
 from fairlead.core.model.groups import Target
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.units import WHOLE
-from fairlead.scheduler.overview import jobs as overview
-from fairlead.scheduler.overview.jobs import State, Why
+from fairlead.scheduler.overview.jobs import Job, State, Why, suspended
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-class Job(msgspec.Struct, frozen=True):
-    """One job: a pod group, or a pod of its own. gpus: what all its pods ask for; times in seconds.
-
-    expected_start: of a gang that waits, as things stand; null where it is not foreseen. earliest_start, latest_start: it starts
-    between them in eight cases of ten.
-    """
-
-    namespace: str
-    name: str
-    kind: str
-    queue: str
-    state: State
-    pods: int
-    running: int
-    gpus: float
-    priority: int
-    submitted_at: float
-    started_at: float | None
-    seconds: float
-    nodes: list[str]
-    reason: Why | None
-    expected_start: float | None = None
-    user: str = ""
-    earliest_start: float | None = None
-    latest_start: float | None = None
-
-
 class Jobs(msgspec.Struct, frozen=True):
-    """The result of the command."""
+    """The result of the command. jobs: the fields of a `Job`, and `seconds`: how long it has run or waited."""
 
-    jobs: list[Job]
+    jobs: list[dict[str, Any]]
 
 
 def queue(
@@ -79,11 +51,11 @@ def queue(
         if start:
             waiting = [job for job in found if job.state in (State.PENDING, State.SUSPENDED)]
             found = sorted(waiting, key=lambda job: (job.expected_start is None, job.expected_start or 0.0))
-        return Jobs(found), _table(found, now if start else None)
+        return Jobs([with_age(job, now) for job in found]), _table(found, now, starts=start)
 
     async def by_leader(leader: Leader, now: float) -> tuple[Jobs, Table] | None:
         rows = await leader.jobs(namespace, name)
-        return chosen(of_rows(rows, now), now) if rows is not None else None
+        return chosen(in_order(rows), now) if rows is not None else None
 
     def view_of(snapshot: Snapshot) -> tuple[Jobs, Table]:
         return chosen(jobs(snapshot), snapshot.now)
@@ -91,14 +63,14 @@ def queue(
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
 
 
-def of_rows(rows: list[overview.Job], now: float) -> list[Job]:
-    """Jobs as the leader lists them. now: seconds since the epoch."""
-    return _sorted([_of_row(row, now) for row in rows])
+def age(job: Job, now: float) -> float:
+    """How long a job has run, or waited, in seconds. now: seconds since the epoch."""
+    return max(0.0, now - (job.started_at if job.started_at is not None else job.submitted_at))
 
 
-def _of_row(row: overview.Job, now: float) -> Job:
-    since = row.started_at if row.started_at is not None else row.submitted_at
-    return Job(**msgspec.structs.asdict(row), seconds=max(0.0, now - since))
+def with_age(job: Job, now: float) -> dict[str, Any]:
+    """The fields of a job, and its age in `seconds`."""
+    return {**msgspec.structs.asdict(job), "seconds": age(job, now)}
 
 
 def jobs(snapshot: Snapshot) -> list[Job]:
@@ -110,17 +82,18 @@ def jobs(snapshot: Snapshot) -> list[Job]:
         for (kind, namespace, name), pods in members.items()
     ]
     found += [
-        _suspended(group, target, snapshot.now)
+        _suspended(group, target)
         for group in snapshot.groups
         if (target := convert.group(group).target) is not None
         and target.state == SUSPENDED
         and ("PodGroup", group.metadata.namespace, group.metadata.name) not in members
         and not any(pod.owner in target.owners for pods in members.values() for _, pod in pods)
     ]
-    return _sorted(found)
+    return in_order(found)
 
 
-def _sorted(found: list[Job]) -> list[Job]:
+def in_order(found: list[Job]) -> list[Job]:
+    """Jobs as they are shown: those that run first."""
     order = {State.RUNNING: 0, State.STARTING: 1, State.ENDING: 2, State.SUSPENDED: 3, State.PENDING: 3}
     return sorted(
         found, key=lambda job: (order[job.state], -job.priority, job.started_at or job.submitted_at, job.namespace, job.name)
@@ -144,7 +117,6 @@ def members_of(snapshot: Snapshot) -> dict[tuple[str, str, str], list[tuple[view
 def _job(
     kind: str, namespace: str, name: str, pods: list[tuple[views.Pod, Pod]], group: views.PodGroup | None, snapshot: Snapshot
 ) -> Job:
-    now = snapshot.now
     running = [view for view, _ in pods if view.status and view.status.phase == "Running"]
     nodes = sorted({pod.node for _, pod in pods if pod.node})
     if any(pod.terminating for _, pod in pods):
@@ -154,8 +126,6 @@ def _job(
     else:
         state = State.STARTING if nodes else State.PENDING
     starts = [seconds(view.status.start_time) for view in running if view.status and view.status.start_time]
-    started = min(starts) if starts else None
-    submitted = min(pod.created for _, pod in pods)
     queue_name = (group.spec.queue if group is not None else None) or pods[0][1].queue
     return Job(
         namespace=namespace,
@@ -167,9 +137,8 @@ def _job(
         running=len(running),
         gpus=sum(pod.spec.gpus * pod.spec.gpu_milli for _, pod in pods) / WHOLE,
         priority=max(pod.priority for _, pod in pods),
-        submitted_at=submitted,
-        started_at=started,
-        seconds=max(0.0, now - (started if started is not None else submitted)),
+        submitted_at=min(pod.created for _, pod in pods),
+        started_at=min(starts, default=None),
         nodes=nodes,
         reason=_why(pods, snapshot) if state in (State.PENDING, State.STARTING) else None,
         **(_expected(group) if state is State.PENDING else {}),
@@ -177,13 +146,13 @@ def _job(
     )
 
 
-def _suspended(group: views.PodGroup, target: Target, now: float) -> Job:
+def _suspended(group: views.PodGroup, target: Target) -> Job:
     """A job that has no pods now: what it will have again is remembered in its group."""
     metadata = group.metadata
     created, reason = seconds(metadata.creation_timestamp), group.status.reason if group.status is not None else None
-    row = overview.suspended(metadata.namespace, metadata.name, target, group.spec.queue or "", created)
+    job = suspended(metadata.namespace, metadata.name, target, group.spec.queue or "", created)
     why = Why(reason.code, reason.message) if reason is not None else None
-    return _of_row(msgspec.structs.replace(row, reason=why, **_expected(group)), now)
+    return msgspec.structs.replace(job, reason=why, **_expected(group))
 
 
 def _expected(group: views.PodGroup | None) -> dict[str, Any]:
@@ -264,11 +233,11 @@ _COLUMNS = [
 ]
 
 
-def _table(found: list[Job], now: float | None) -> Table:
-    """now: also in which time each is expected to start."""
+def _table(found: list[Job], now: float, *, starts: bool) -> Table:
+    """starts: also in which time each is expected to start."""
     from rich.text import Text
 
-    columns = _COLUMNS if now is None else [*_COLUMNS[:-1], Column("STARTS IN", right=True), _COLUMNS[-1]]
+    columns = _COLUMNS if not starts else [*_COLUMNS[:-1], Column("STARTS IN", right=True), _COLUMNS[-1]]
     rows = []
     for job in found:
         where = nodes_shown(job.nodes)
@@ -282,8 +251,8 @@ def _table(found: list[Job], now: float | None) -> Table:
                 f"{job.running}/{job.pods}" if job.state not in (State.PENDING, State.SUSPENDED) else str(job.pods),
                 f"{job.gpus:g}",
                 str(job.priority),
-                span(job.seconds),
-                *(() if now is None else (_when(job, now),)),
+                span(age(job, now)),
+                *((_when(job, now),) if starts else ()),
                 Text(where),
             ]
         )

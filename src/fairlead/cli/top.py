@@ -14,9 +14,9 @@ import typer
 from fairlead.cli.leader import Leader
 from fairlead.cli.nodes import lines
 from fairlead.cli.output import Column, Output, OutputOption, fail, listing
-from fairlead.cli.queue import STYLES, Job, jobs, members_of, nodes_shown, of_rows
+from fairlead.cli.queue import STYLES, age, in_order, jobs, members_of, nodes_shown
 from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, NamespaceOption, Snapshot, show, span
-from fairlead.scheduler.overview.jobs import State
+from fairlead.scheduler.overview.jobs import Job, State
 from fairlead.scheduler.overview.nodes import NodeLine
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def top(
         nodes, rows = await leader.nodes(), await leader.jobs()
         if nodes is None or rows is None:
             return None
-        return shown(_summary(nodes, of_rows(rows, now), lambda _: None, {}, namespace, sort))
+        return shown(_summary(nodes, in_order(rows), now, lambda _: None, {}, namespace, sort))
 
     watch = not once and output is Output.TABLE
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
@@ -109,12 +109,13 @@ def summary(snapshot: Snapshot, measured: Mapping[tuple[str, ...], float], names
         found = [measured[key] for view, _ in members if (key := (job.namespace, view.metadata.name)) in measured]
         return round(sum(found) / len(found), 1) if found else None
 
-    return _summary(lines(snapshot), jobs(snapshot), use, measured, namespace, sort)
+    return _summary(lines(snapshot), jobs(snapshot), snapshot.now, use, measured, namespace, sort)
 
 
 def _summary(
     nodes: list[NodeLine],
     known: list[Job],
+    now: float,
     use: Callable[[Job], float | None],
     measured: Mapping[tuple[str, ...], float],
     namespace: str,
@@ -130,7 +131,7 @@ def _summary(
             job.state,
             job.pods,
             job.gpus,
-            job.seconds,
+            age(job, now),
             use(job),
             job.nodes,
         )
