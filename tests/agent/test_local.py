@@ -13,6 +13,8 @@ import pytest
 
 from fairlead.agent.node import Options
 from fairlead.api import names
+from fairlead.observability.history import Wanted
+from fairlead.observability.store import History
 from fairlead.simulation.local import Local
 
 TRAIN = Path(__file__).parents[2] / "examples/training/train.py"
@@ -273,8 +275,19 @@ async def test_when_a_waiting_job_is_expected_to_start(local):
     assert "in 8 of 10 cases between" in " ".join(told.split())
 
 
+def recorded(url):
+    """name -> (state, exit code, runs) of all jobs in a history."""
+    history = History(url)
+    try:
+        found = history.jobs(Wanted(), time.time())
+    finally:
+        history.close()
+    return {each.job.name: (str(each.job.state), each.job.exit_code, each.runs) for each in found}
+
+
 async def test_what_jobs_used_outlives_them(tmp_path):
     history = f"sqlite:///{tmp_path}/history.db"
+    wanted = {"ends": ("Succeeded", 0, 2), "fails": ("Failed", 3, 2), "sleeps": ("Running", None, 1)}
     options = Options(gpus=2, cpus=8, folder=tmp_path / "agent", name="here")
     async with Local(options, history=history) as running:
         running.folder = tmp_path
@@ -285,25 +298,19 @@ async def test_what_jobs_used_outlives_them(tmp_path):
         await story.reaches("fails", "Failed")
         story.job("sleeps", ["sleep", "1000"])
         await story.reaches("sleeps", "Running")
+        await story.until(lambda: recorded(history) == wanted)
     environment = {**os.environ, "FAIRLEAD_DATABASE": history}
     command = [sys.executable, "-m", "fairlead", "history", "-o", "json"]
     process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     jobs = {each["name"]: each for each in json.loads(out)["jobs"]}
-    assert {name: (each["state"], each["exit_code"], each["runs"]) for name, each in jobs.items()} == {
-        "ends": ("Succeeded", 0, 2),
-        "fails": ("Failed", 3, 2),
-        "sleeps": ("Running", None, 1),
-    }
+    assert {name: (each["state"], each["exit_code"], each["runs"]) for name, each in jobs.items()} == wanted
     async with Local(options, history=history) as running:  # a new cluster, which knows nothing of the old one's job
-        recorder = running.operator.recorder
-        async with asyncio.timeout(LIMIT):
-            while not recorder.rows:
-                await asyncio.sleep(0.05)
         running.folder = tmp_path
         again = Story(running)
         again.job("again", ["true"])
-        await again.reaches("again", "Succeeded")
+        wanted |= {"sleeps": ("Lost", None, 1), "again": ("Succeeded", 0, 1)}
+        await again.until(lambda: recorded(history) == wanted)
     _, told = await fairlead(tmp_path / "none", "history", "sleeps", "--database", history)
     assert "Lost" in told
     _, told = await fairlead(tmp_path / "none", "history", "--state", "succeeded", "--state", "failed", "--database", history)
