@@ -14,6 +14,8 @@ from tests.e2e.planes import AI_JOBS, OPERATOR, USER
 pytestmark = pytest.mark.e2e
 
 STAMP = "fairlead.dev/user"
+WRITTEN = 120.0  # seconds
+"""So long a machine under load may take to write the history: a process starts, lists everything, and creates a database."""
 
 
 PLANE = AI_JOBS
@@ -70,12 +72,20 @@ def test_an_operator_that_is_not_trusted_says_what_to_do(cluster, plane, ann):
 
 def test_neither_relabelled_pods_nor_a_podgroup_that_goes_first_end_the_operator(cluster, ann, tmp_path):
     cluster.create(queue("default", quota=8))  # where any queue exists, this one exists only if it is created
-    operator = cluster.operator("--no-leader-elect", "--history", f"sqlite:///{tmp_path}/history.db")
+    database = f"sqlite:///{tmp_path}/history.db"
+    history = History(database)
+    operator = cluster.operator("--no-leader-elect", "--history", database)
     cluster.scheduler("--no-leader-elect").synced()
     for name in ("g1", "g2", "g3"):
         assert ann.create(pod_group(name, 1)) == ""
         assert ann.create(pod(f"of-{name}", group=name)) == ""
     cluster.all_placed(3)
+
+    def runs():
+        return {each.job.name: each.runs for each in history.jobs(Wanted(), time.time())}
+
+    # What the operator has not seen while it was there it can write nothing of.
+    cluster.until(lambda: runs() == dict.fromkeys(("g1", "g2", "g3"), 1), WRITTEN)
     relabel = {"metadata": {"labels": {"fairlead.dev/pod-group": "g2"}}}
     assert ann.patch("pod", "of-g1", relabel) == ""
     for kind, name in (("pod", "of-g1"), ("podgroup", "g3"), ("podgroup", "g2")):
@@ -83,13 +93,12 @@ def test_neither_relabelled_pods_nor_a_podgroup_that_goes_first_end_the_operator
     for name in ("of-g2", "of-g3"):
         assert ann.patch("pod", name, {"metadata": {"labels": {"x": "y"}}}) == ""
         assert ann.kubectl("delete", "pod", name, "--wait=false").returncode == 0
-    history = History(f"sqlite:///{tmp_path}/history.db", create=False)
     wanted = dict.fromkeys(("g1", "g2", "g3"), ("Cancelled", 1))
 
     def written():
         return {each.job.name: (str(each.job.state), each.runs) for each in history.jobs(Wanted(), time.time())}
 
-    cluster.until(lambda: written() == wanted)
+    cluster.until(lambda: written() == wanted, WRITTEN)
     history.close()
     assert operator.process.poll() is None
     assert not operator.logged("fault")
