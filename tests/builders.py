@@ -127,6 +127,14 @@ def settle(state, now=0.0):
     return confirm(state, run(state, now))
 
 
+def first(state, now=0.0):
+    """The unit that is served next, as a pass begins."""
+    state.begin(now)
+    state.settle(now)
+    state.queues.settle(now)
+    return state.queues.waiting.next()
+
+
 def placed(transactions):
     return {b.pod.name: b.node for each in transactions if isinstance(each, Place) for b in each.bindings}
 
@@ -147,6 +155,7 @@ __all__ = [
     "Toleration",
     "cluster",
     "confirm",
+    "first",
     "group",
     "held",
     "node",
