@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,9 @@ from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_ta
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
+    from fairlead.simulation.chaos import Outcome, Settings
     from fairlead.simulation.report import JobsResult
+    from fairlead.simulation.traces import TraceJob
 
 app = typer.Typer(help="Traces and faults through the production scheduler.", no_args_is_help=True)
 
@@ -140,8 +143,6 @@ def jobs(
     """Waiting times of jobs: a job trace, event by event, under a textbook policy or the production scheduler."""
     from fairlead.simulation import jobs as replay
     from fairlead.simulation import synthetic
-    from fairlead.simulation.resample import resample as draw_days
-    from fairlead.simulation.traces import TraceError, read_jobs, read_queues
 
     _check_table(jobs, trace, resample, days)
     others = _compared(compare, policy, replay.POLICIES, resampled=resample is not None)
@@ -149,44 +150,59 @@ def jobs(
         fail(f"--no-time-slicing applies only to --policy default, not to {policy}", Exit.USAGE)
     if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
         fail(f"--plot {plot}: the name must end in .png, .svg or .pdf", Exit.USAGE)
-    try:
-        table_jobs = read_jobs(jobs) if jobs is not None else synthetic.tenants(seed, nodes * gpus_per_node)
-        listed = read_queues(queues) if queues is not None else None
-    except TraceError as error:
-        fail(str(error))
-    if listed is not None and not any(job.queue in listed for job in table_jobs):
-        fail(f"{queues}: no job belongs to one of its queues")
+    table, listed = _tables(jobs, queues, seed, nodes * gpus_per_node)
     made = trace == "synthetic" and listed is None
     usual = _PHILLY_DAYS if trace == "philly" else synthetic.HOURS / 24
     if resample is not None:
         usual = days if days is not None else _MONTH
-        table_jobs = draw_days(table_jobs, resample, int(usual))
-        if not table_jobs:
-            fail(f"--resample {resample}: no jobs on the selected days: choose more --days or another seed")
+        table = _resampled(table, resample, int(usual))
+    simulated = partial(
+        replay.simulate,
+        table,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        queues=listed,
+        tree=synthetic.tree() if made else (),
+        deserved=synthetic.shares() if made else None,
+        durations=durations,
+        window_days=window if window is not None else usual,
+        time_slicing=time_slicing,
+        max_loss=max_loss,
+        seed=seed,
+    )
     results = []
     for each in (policy, *others):
         with progress(f"{jobs.name if jobs is not None else trace}, {each}") as report:
-            results.append(
-                replay.simulate(
-                    table_jobs,
-                    nodes=nodes,
-                    gpus_per_node=gpus_per_node,
-                    policy=each,
-                    queues=listed,
-                    tree=synthetic.tree() if made else (),
-                    deserved=synthetic.shares() if made else None,
-                    durations=durations,
-                    window_days=window if window is not None else usual,
-                    time_slicing=time_slicing,
-                    max_loss=max_loss,
-                    seed=seed,
-                    progress=report,
-                )
-            )
+            results.append(simulated(policy=each, progress=report))
     result, *result.comparisons = results
     if plot is not None:
         _draw(result, plot)
     emit(result, output, lambda: _show(results, f"{policy} on {nodes} x {gpus_per_node} GPUs"))
+
+
+def _tables(jobs: Path | None, queues: Path | None, seed: int, gpus: int) -> tuple[list[TraceJob], dict[str, int] | None]:
+    """The jobs of a table, or generated ones for so many GPUs, and the nodes of each queue of another table."""
+    from fairlead.simulation import synthetic
+    from fairlead.simulation.traces import TraceError, read_jobs, read_queues
+
+    try:
+        found = read_jobs(jobs) if jobs is not None else synthetic.tenants(seed, gpus)
+        listed = read_queues(queues) if queues is not None else None
+    except TraceError as error:
+        fail(str(error))
+    if listed is not None and not any(job.queue in listed for job in found):
+        fail(f"{queues}: no job belongs to one of its queues")
+    return found, listed
+
+
+def _resampled(jobs: list[TraceJob], seed: int, days: int) -> list[TraceJob]:
+    """Another month of the same jobs."""
+    from fairlead.simulation.resample import resample
+
+    found = resample(jobs, seed, days)
+    if not found:
+        fail(f"--resample {seed}: no jobs on the selected days: choose more --days or another seed")
+    return found
 
 
 def _show(results: list[JobsResult], title: str) -> None:
@@ -306,13 +322,8 @@ def faults(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """A cluster, its users, the scheduler and all kinds of faults on one seeded clock. Invariants are checked at every step."""
-    import multiprocessing
-    import os
-    import sys
     import time
-    from concurrent.futures import ProcessPoolExecutor
 
-    from fairlead.observability.ending import as_worker
     from fairlead.simulation import chaos
 
     try:
@@ -323,17 +334,7 @@ def faults(
         fail("--record needs a single seed (--seeds)", Exit.USAGE)
     settings = chaos.Settings(nodes=nodes, jobs=jobs, hours=hours, workload=workload)
     begun = time.perf_counter()
-    runs: list[chaos.Outcome] = []
-    if len(numbers) == 1:
-        runs.append(chaos.run(numbers[0], settings, record))
-    else:
-        # Forked before there are threads: what is imported by now need not be imported again.
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-        count = min(len(numbers), workers or os.cpu_count() or 1)
-        with progress("seeds") as report, _ended(ProcessPoolExecutor(count, context, as_worker)) as pool:
-            for outcome in pool.map(chaos.run_quietly, [(seed, settings) for seed in numbers]):
-                runs.append(outcome)
-                report(len(runs), len(numbers))
+    runs = [chaos.run(numbers[0], settings, record)] if len(numbers) == 1 else _run_all(numbers, settings, workers)
     failed = [each for each in runs if each.violations]
     result = FaultSeeds(
         seeds=len(runs),
@@ -347,16 +348,36 @@ def faults(
         failed=[chaos.replay_command(each.seed, settings) for each in failed],
         runs=[msgspec.to_builtins(each) for each in (runs if len(runs) <= _SHOWN_RUNS else failed)],
     )
-
-    def show() -> None:
-        flat = {name: value for name, value in msgspec.to_builtins(result).items() if name not in ("runs", "failed")}
-        print_table("simulate faults", flat)
-        for each in failed:
-            again = chaos.replay_command(each.seed, settings)
-            typer.echo(f"seed {each.seed} violated {len(each.violations)} invariants; reproduce with: {again}")
-            for line in each.violations[:5]:
-                typer.echo(f"  {line}")
-
-    emit(result, output, show)
+    emit(result, output, lambda: _show_faults(result, failed))
     if failed:
         raise typer.Exit(int(Exit.FAILED))
+
+
+def _run_all(seeds: list[int], settings: Settings, workers: int) -> list[Outcome]:
+    """Many seeds, in as many processes; 0: one for each core."""
+    import multiprocessing
+    import os
+    import sys
+    from concurrent.futures import ProcessPoolExecutor
+
+    from fairlead.observability.ending import as_worker
+    from fairlead.simulation import chaos
+
+    runs = []
+    # Forked before there are threads: what is imported by now need not be imported again.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    count = min(len(seeds), workers or os.cpu_count() or 1)
+    with progress("seeds") as report, _ended(ProcessPoolExecutor(count, context, as_worker)) as pool:
+        for outcome in pool.map(chaos.run_quietly, [(seed, settings) for seed in seeds]):
+            runs.append(outcome)
+            report(len(runs), len(seeds))
+    return runs
+
+
+def _show_faults(result: FaultSeeds, failed: list[Outcome]) -> None:
+    flat = {name: value for name, value in msgspec.to_builtins(result).items() if name not in ("runs", "failed")}
+    print_table("simulate faults", flat)
+    for each, again in zip(failed, result.failed, strict=True):
+        typer.echo(f"seed {each.seed} violated {len(each.violations)} invariants; reproduce with: {again}")
+        for line in each.violations[:5]:
+            typer.echo(f"  {line}")
