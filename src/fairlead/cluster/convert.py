@@ -46,34 +46,20 @@ def pod(
     labels, annotations = metadata.labels or {}, metadata.annotations or {}
     profile = schedulers.get(spec.scheduler_name, schedulers.get(names.ANY_SCHEDULER))
     complaints: list[str] = []
-    unsized, code = False, ReasonCode.INVALID_SPEC
-    try:
-        # What selects a pod by default matters to upstream's scores only.
-        wanted = pod_specs.pod_spec(view, workloads if profile == names.KUBERNETES_PROFILE else None, complaints)
-    except QuantityError as refused:
-        unsized, code = True, ReasonCode.TOO_LARGE if refused.too_large else ReasonCode.INVALID_SPEC
-        wanted = PodSpec()
-        complaints.append(str(refused))
+    # What selects a pod by default matters to upstream's scores only.
+    wanted, unsized = _requested(view, workloads if profile == names.KUBERNETES_PROFILE else None, complaints)
     status = view.status or _NO_STATUS
     owner = next((each for each in metadata.owner_references or () if each.controller), None)
     conditions = status.conditions or ()
-    group = labels.get(names.POD_GROUP_LABEL)
-    if not group:
-        group = grouping.group_of(labels, spec.scheduling_group, owner.kind if owner is not None else "")
+    group = labels.get(names.POD_GROUP_LABEL) or grouping.group_of(labels, spec.scheduling_group, owner.kind if owner else "")
     if profile == names.AI_PROFILE and owner is not None and not group and not spec.topology_spread_constraints:
         replicas = _replicas(owner, labels)
         wanted = msgspec.structs.replace(wanted, default_spread=replicas) if replicas else wanted
     root, owner_uid = _root(owner, labels)
-    elastic = labels.get(names.ELASTIC_REPLICA_LABEL) == "true" and names.POD_GROUP_LABEL in labels
-    if labels.get(names.ELASTIC_REPLICA_LABEL, "true") not in ("true", "false"):
-        complaints.append(
-            f"label {names.ELASTIC_REPLICA_LABEL}: {bounds.shown(labels[names.ELASTIC_REPLICA_LABEL])} is neither true nor false"
-        )
+    elastic = _is_elastic(labels, complaints)
     time_limit = _annotated_span(annotations, names.TIME_LIMIT_ANNOTATION, complaints)
     expected = _annotated_span(annotations, names.EXPECTED_DURATION_ANNOTATION, complaints)
-    error = Reason(code, f"pod {metadata.namespace}/{metadata.name}: {'; '.join(complaints)}") if complaints else None
-    if error is None and not spec.node_name:
-        error = _no_claims(view, wanted)
+    error = _error(view, wanted, unsized or ReasonCode.INVALID_SPEC, complaints)
     watched = bool(group and spec.node_name and profile is not None) and not _is_ai_job(owner)
     return Pod(
         uid=metadata.uid,
@@ -103,20 +89,55 @@ def pod(
         finished=status.phase in ("Succeeded", "Failed"),
         never_preempts=spec.preemption_policy == "Never" or elastic,
         elastic=elastic,
-        stays=annotations.get(names.SAFE_TO_EVICT_ANNOTATION) == "false"
-        or annotations.get(names.DO_NOT_DISRUPT_ANNOTATION) == "true",
+        stays=_stays(annotations),
         controlled=owner is not None,
         owner=owner_uid,
         root=root,
         error=error,
-        unsized=unsized,
+        unsized=unsized is not None,
         labels=_labels(labels),
         started=seconds(status.start_time) if status.start_time else None,
         nominated=status.nominated_node_name,
-        preempted=any(
-            each.type == "DisruptionTarget" and each.status == "True" and each.reason == "PreemptionByScheduler"
-            for each in conditions
-        ),
+        preempted=bool(conditions) and _is_preempted(conditions),
+    )
+
+
+def _requested(view: views.Pod, workloads: Workloads | None, complaints: list[str]) -> tuple[PodSpec, ReasonCode | None]:
+    """What a pod asks for, and why that is not known, if it is not."""
+    try:
+        return pod_specs.pod_spec(view, workloads, complaints), None
+    except QuantityError as refused:
+        complaints.append(str(refused))
+        return PodSpec(), ReasonCode.TOO_LARGE if refused.too_large else ReasonCode.INVALID_SPEC
+
+
+def _error(view: views.Pod, wanted: PodSpec, code: ReasonCode, complaints: list[str]) -> Reason | None:
+    """Why a pod is placed nowhere, whatever there is."""
+    if complaints:
+        return Reason(code, f"pod {view.metadata.key}: {'; '.join(complaints)}")
+    return _no_claims(view, wanted) if not view.spec.node_name else None
+
+
+def _is_elastic(labels: Mapping[str, str], complaints: list[str]) -> bool:
+    """Whether a pod is an elastic replica of its gang."""
+    label = labels.get(names.ELASTIC_REPLICA_LABEL, "false")
+    if label not in ("true", "false"):
+        complaints.append(f"label {names.ELASTIC_REPLICA_LABEL}: {bounds.shown(label)} is neither true nor false")
+    return label == "true" and names.POD_GROUP_LABEL in labels
+
+
+def _stays(annotations: Mapping[str, str]) -> bool:
+    """Whether a pod asks not to be moved."""
+    return (
+        annotations.get(names.SAFE_TO_EVICT_ANNOTATION) == "false" or annotations.get(names.DO_NOT_DISRUPT_ANNOTATION) == "true"
+    )
+
+
+def _is_preempted(conditions: Iterable[views.Condition]) -> bool:
+    """Whether a scheduler chose a pod as a victim."""
+    return any(
+        each.type == "DisruptionTarget" and each.status == "True" and each.reason == "PreemptionByScheduler"
+        for each in conditions
     )
 
 
