@@ -10,10 +10,11 @@ import pulumi_kubernetes as kubernetes
 import yaml
 from pulumi_kubernetes.apiextensions import CustomResource
 
+from fairlead.install.processes import PORTS
+from fairlead.install.rights import NAMESPACE
 from fairlead.observability import dashboards, rules
 from fairlead.pulumi import checks
 from fairlead.pulumi.checks import InvalidArgument
-from fairlead.pulumi.platform import NAMESPACE, PORTS
 
 
 class Monitoring(pulumi.ComponentResource):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -14,20 +12,18 @@ import yaml
 from fairlead.api import crds
 from fairlead.api.names import CONFIG_VARIABLE as VARIABLE
 from fairlead.api.policies import policies
+from fairlead.install import charts
+from fairlead.install.processes import API_PORTS, PORTS
+from fairlead.install.rights import NAMESPACE
 from fairlead.pulumi import checks
 from fairlead.pulumi.checks import InvalidArgument
 from fairlead.scheduler import configuration as configurations
 
-NAMESPACE = "kube-system"
-"""Where scheduler and operator run: their leases, and the Services of their APIs, are there."""
 _DEFINITION = "CustomResourceDefinition"
 _RBAC = "rbac.authorization.k8s.io"
 _DATABASE = "fairlead-history"
 _FOLDER = "/var/lib/fairlead"
 _CONFIGURATION, _CONFIGURED = "fairlead-configuration", "/etc/fairlead"
-PORTS = {"scheduler": 10259, "operator": 10260}
-"""Process -> where its /metrics is."""
-_VISIBILITY, _HISTORY, _EXTERNAL_METRICS = 6443, 6444, 6445
 
 
 class Fairlead(pulumi.ComponentResource):
@@ -88,14 +84,14 @@ class Fairlead(pulumi.ComponentResource):
             schedulers = [each.scheduler_name for each in configured.profiles]
             rules = policies(trusted, provisioning_classes=provisioning_classes, schedulers=schedulers)
             guards = [self._object(each, definitions) for each in rules]
-            charts = [
+            wanted = [
                 ("rbac", True),
                 ("flowcontrol", True),
                 ("visibility", visibility),
                 ("history", history),
                 ("external-metrics", external_metrics),
             ]
-            given = [each for file, wanted in charts if wanted for each in _chart(f"{file}.yaml")]
+            given = [each for file, applied in wanted if applied for each in charts.manifests(f"{file}.yaml")]
         else:
             checked = [_checked(each) for each in manifests]
             definitions = [self._object(each) for each in checked if each["kind"] == _DEFINITION]
@@ -104,11 +100,11 @@ class Fairlead(pulumi.ComponentResource):
         for process in PORTS:
             made += [self._object(each) for each in _account(process, given)]
         ready = [*definitions, *guards, *made]
-        serves = ["--visibility-address", f"0.0.0.0:{_VISIBILITY}"] if visibility else []
-        serves += ["--external-metrics-address", f"0.0.0.0:{_EXTERNAL_METRICS}"] if external_metrics else []
+        serves = ["--visibility-address", f"0.0.0.0:{API_PORTS['visibility']}"] if visibility else []
+        serves += ["--external-metrics-address", f"0.0.0.0:{API_PORTS['external-metrics']}"] if external_metrics else []
         mounted = self._configuration(configuration)
         scheduler = self._process("scheduler", serves, mounted, replicas, ready)
-        flags = ["--history-address", f"0.0.0.0:{_HISTORY}"] if history else []
+        flags = ["--history-address", f"0.0.0.0:{API_PORTS['history']}"] if history else []
         flags += ["--prometheus", prometheus] if prometheus else []
         flags += [word for each in provisioning_classes for word in ("--provisioning-class", each)]
         kept = self._database(history_url, history_storage)
@@ -256,9 +252,3 @@ def _account(process: str, roles: Sequence[dict[str, Any]]) -> Iterator[dict[str
                 "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}],
                 "roleRef": {"apiGroup": _RBAC, "kind": role["kind"], "name": role["metadata"]["name"]},
             }
-
-
-def _chart(file: str) -> list[dict[str, Any]]:
-    packaged = resources.files("fairlead") / "charts" / file
-    text = packaged.read_text() if packaged.is_file() else (Path(__file__).parents[3] / "charts" / file).read_text()
-    return [each for each in yaml.safe_load_all(text) if each]

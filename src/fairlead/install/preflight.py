@@ -1,0 +1,167 @@
+"""What an installation needs of a cluster, asked before anything is written."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from fairlead.cluster.kubernetes.client import ApiError, Client, encode
+from fairlead.cluster.times import seconds
+from fairlead.install import kinds
+from fairlead.install.kinds import Kind
+from fairlead.install.objects import MANAGED_BY, MANAGER
+from fairlead.install.rights import NAMESPACE
+
+Manifest = dict[str, Any]
+OLDEST = (1, 36)
+"""The first version with MutatingAdmissionPolicy."""
+_VERBS = ("get", "list", "create", "patch", "delete")
+_GRANTS = {"clusterroles": "escalate", "roles": "escalate", "clusterrolebindings": "bind", "rolebindings": "bind"}
+"""Who applies these needs every right in them, or this verb on the roles."""
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_OTHERS = {"kueue": "Kueue", "kai-": "KAI", "volcano": "Volcano", "vc-scheduler": "Volcano", "yunikorn": "YuniKorn"}
+"""Parts of the names of Leases and their namespaces -> whose they are."""
+_OURS = ("fairlead-scheduler", "fairlead-operator")
+
+
+class Check(msgspec.Struct):
+    """One answer. result: `failed`, the installation would not work; `note`, what to know."""
+
+    name: str
+    result: Literal["passed", "note", "failed"]
+    message: str
+
+
+class Preflight(msgspec.Struct):
+    """All answers. ready: none of them failed."""
+
+    checks: list[Check]
+    ready: bool
+
+
+async def preflight(client: Client, manifests: Sequence[Manifest]) -> Preflight:
+    """Ask the cluster. Raises `ApiError` and `Unreachable` where it does not answer at all."""
+    version = msgspec.json.decode(await client.get("/version"))
+    wanted = sorted({kinds.of(each) for each in manifests}, key=kinds.ORDER.index)
+    checks = [
+        of_version(version),
+        await _served(client, wanted),
+        await _rights(client, wanted),
+        *[each async for each in _servers(client, manifests)],
+        *await _leases(client),
+    ]
+    return Preflight(checks, all(each.result != "failed" for each in checks))
+
+
+def of_version(version: dict[str, Any]) -> Check:
+    """Whether the API server is recent enough."""
+    found = tuple(int(re.sub(r"\D.*", "", str(version.get(part, ""))) or 0) for part in ("major", "minor"))
+    text = f"Kubernetes {version.get('gitVersion', '.'.join(map(str, found)))}"
+    if found < OLDEST:
+        return Check("version", "failed", f"{text}: at least {OLDEST[0]}.{OLDEST[1]} is needed")
+    return Check("version", "passed", text)
+
+
+def of_leases(leases: Sequence[Manifest], now: float, *, deployed: bool) -> Iterator[Check]:
+    """Other schedulers that lead, by their Leases. deployed: processes of ours are those of `fairlead install`."""
+    seen = set()
+    for lease in leases:
+        metadata, spec = lease["metadata"], lease["spec"]
+        holder, length = spec.get("holderIdentity"), spec.get("leaseDurationSeconds") or 0
+        if not holder or seconds(spec.get("renewTime")) + length < now:
+            continue
+        where = f"{metadata['namespace']}/{metadata['name']}"
+        if where in {f"{NAMESPACE}/{name}" for name in _OURS}:
+            if not deployed:
+                message = f"{where} is held by {holder}: end that process, which was not installed by `fairlead install`"
+                yield Check("leases", "failed", message)
+            continue
+        other = next((whose for part, whose in _OTHERS.items() if part in where), None)
+        if other is not None and other not in seen:
+            seen.add(other)
+            yield Check(
+                "leases", "note", f"{other} runs here ({where}): pods are of the scheduler that they name, nodes are shared"
+            )
+
+
+async def _served(client: Client, wanted: Sequence[Kind]) -> Check:
+    missing = []
+    for version in sorted({each.version for each in wanted} - {"v1"}):
+        try:
+            found = msgspec.json.decode(await client.get(f"/apis/{version}"))["resources"]
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            found = []
+        names = {each["name"] for each in found}
+        missing += [f"{each.plural}.{version}" for each in wanted if each.version == version and each.plural not in names]
+    if missing:
+        message = f"not served: {', '.join(missing)}; enable them on kube-apiserver (--runtime-config, --feature-gates)"
+        return Check("apis", "failed", message)
+    return Check("apis", "passed", "all kinds of the installation are served")
+
+
+async def _rights(client: Client, wanted: Sequence[Kind]) -> Check:
+    """What the caller may not do of what an installation needs, by SelfSubjectAccessReviews."""
+    asked = [(each, verb) for each in wanted for verb in _VERBS]
+    asked += [(each, _GRANTS[each.plural]) for each in wanted if each.plural in _GRANTS]
+    roles = {"clusterrolebindings": "clusterroles", "rolebindings": "roles"}
+
+    async def may(kind: Kind, verb: str) -> str:
+        resource = roles.get(kind.plural, kind.plural) if verb == "bind" else kind.plural
+        attributes = {"verb": verb, "group": kind.version.rpartition("/")[0], "resource": resource}
+        attributes |= {"namespace": NAMESPACE} if kind.namespaced else {}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = msgspec.json.decode(await client.post(_REVIEWS, encode(body)))
+        return "" if answer["status"].get("allowed") else f"{verb} {resource}"
+
+    refused = [each for each in await asyncio.gather(*(may(*each) for each in asked)) if each]
+    if refused:
+        return Check("rights", "failed", f"you may not: {', '.join(refused)}; install as an administrator of the cluster")
+    return Check("rights", "passed", "you may apply and remove all objects")
+
+
+async def _servers(client: Client, manifests: Sequence[Manifest]) -> Any:
+    """Whether another server has one of the aggregated APIs."""
+    for manifest in manifests:
+        if manifest["kind"] != "APIService":
+            continue
+        found = await _found(client, kinds.path(manifest))
+        service = ((found or {}).get("spec") or {}).get("service") or {}
+        wanted = manifest["spec"]["service"]
+        if found is not None and (service.get("namespace"), service.get("name")) != (wanted["namespace"], wanted["name"]):
+            whose = f"{service.get('namespace')}/{service.get('name')}"
+            message = f"{manifest['metadata']['name']} is served by {whose}: set externalMetrics or visibility to false"
+            yield Check("aggregated APIs", "failed", message)
+
+
+async def _leases(client: Client) -> list[Check]:
+    try:
+        path, selector = "/apis/coordination.k8s.io/v1/leases", "metadata.namespace!=kube-node-lease"
+        leases = msgspec.json.decode(await client.get(path, fieldSelector=selector))["items"]
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        return [Check("leases", "note", "you may not list Leases: other schedulers are not known")]
+    deployment = await _found(client, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/fairlead-scheduler")
+    deployed = deployment is not None and (deployment["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER
+    checks = list(of_leases(leases, client.clock(), deployed=deployed))
+    return checks or [Check("leases", "passed", "no other scheduler leads here")]
+
+
+async def _found(client: Client, path: str) -> Manifest | None:
+    try:
+        found: Manifest = msgspec.json.decode(await client.get(path))
+    except ApiError as error:
+        if error.code in (403, 404):
+            return None
+        raise
+    return found
