@@ -80,7 +80,7 @@ def _apply(manifests: list[dict[str, Any]], kubeconfig: str, timeout: float, out
 
     async def work(client: Client) -> tuple[list[str], list[str]]:
         with progress("applying") as report:
-            removed = await apply(client, manifests, report, timeout)
+            removed = await apply(client, manifests, report)
         typer.echo(f"{len(manifests)} objects are applied; waiting for scheduler and operator", err=True)
         return removed, await running(client, manifests, timeout)
 

@@ -16,22 +16,23 @@ from fairlead.install.rights import NAMESPACE
 
 Manifest = dict[str, Any]
 _POLL = 0.5  # seconds between two questions
+_SERVED_WITHIN = 60.0  # seconds until custom resources are served, or the API server will not do so
 
 
 class InstallError(Exception):
     """What could not be applied, and why."""
 
 
-async def apply(client: Client, manifests: Sequence[Manifest], report: Callable[[int, int], None], limit: float) -> list[str]:
+async def apply(client: Client, manifests: Sequence[Manifest], report: Callable[[int, int], None]) -> list[str]:
     """Server-side apply of all objects, then removal of earlier ones that are no longer among them: these are returned.
 
-    report: (done, total). limit: seconds for the definitions to be served. Raises `InstallError`, `Unreachable`.
+    report: (done, total). Raises `InstallError`, `Unreachable`.
     """
     defined = False
     for done, manifest in enumerate(manifests):
         report(done, len(manifests))
         if not defined and manifest["kind"] != DEFINITION:
-            await _served([each for each in manifests if each["kind"] == DEFINITION], client, limit)
+            await _served([each for each in manifests if each["kind"] == DEFINITION], client)
             defined = True
         try:
             await client.apply(kinds.path(manifest), encode(manifest), MANAGER)
@@ -127,20 +128,32 @@ def _waits(pod: Manifest) -> str:
     )
 
 
-async def _served(definitions: Sequence[Manifest], client: Client, limit: float) -> None:
-    """Return once the API server has accepted the names of all kinds."""
+async def _served(definitions: Sequence[Manifest], client: Client) -> None:
+    """Return once the API server answers requests for the custom resources of all definitions."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + limit
+    deadline = loop.time() + _SERVED_WITHIN
     for each in definitions:
-        while True:
-            found = msgspec.json.decode(await client.get(kinds.path(each)))
-            conditions = (found.get("status") or {}).get("conditions") or ()
-            if any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
-                break
+        while why := await _not_served(each, client):
             if loop.time() >= deadline:
-                reported = "; ".join(one.get("message", "") for one in conditions if one["status"] == "False")
-                raise InstallError(f"{name(each)} is not served after {limit:g} s: {reported or 'no condition'}")
+                raise InstallError(f"{name(each)} is not served after {_SERVED_WITHIN:g} s: {why}")
             await asyncio.sleep(_POLL)
+
+
+async def _not_served(definition: Manifest, client: Client) -> str:
+    """Why the custom resources of a definition are not served; nothing where they are."""
+    found = msgspec.json.decode(await client.get(kinds.path(definition)))
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    if not any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
+        return "; ".join(one.get("message", "") for one in conditions if one["status"] == "False") or "no condition"
+    spec = definition["spec"]
+    try:
+        await client.get(f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}", limit="1")
+    except ApiError as error:
+        if error.code in (404, 503):  # established, and not known to all handlers yet
+            return str(error)
+        if error.code != 403:
+            raise
+    return ""
 
 
 async def _gone(client: Client, deadline: float) -> None:
