@@ -180,22 +180,14 @@ class AutoscaledDeployment(pulumi.ComponentResource):
             checks.name(namespace, "namespace", 63)
         if isinstance(image, str) and not image.strip():
             raise InvalidArgument("image is empty; give the image that the replicas run")
-        checks.whole(min_replicas, "min_replicas", 1)
-        checks.whole(max_replicas, "max_replicas", 1)
-        if min_replicas > max_replicas:
-            raise InvalidArgument(
-                f"min_replicas {min_replicas} is above max_replicas {max_replicas}; swap them or raise max_replicas"
-            )
-        checks.whole(replicas, "replicas", min_replicas, max_replicas)
+        _check_replicas(replicas, min_replicas, max_replicas)
         checks.whole(gpus, "gpus", 0)
         resources = _resources(requests, limits, gpus, gpu_resource)
         followed = _followed(metrics, resources["requests"])
-        shrinking = {"behavior": {"scale_down": scale_down.behaviour()}} if scale_down is not None else {}
         if queue is not None:
             checks.name(queue, "queue", 63)
         super().__init__("fairlead:index:AutoscaledDeployment", name, None, opts)
-        chosen = {**(labels or {}), "app": app}
-        container = {
+        container: dict[str, Any] = {
             "name": app,
             "image": image,
             "resources": resources,
@@ -203,13 +195,12 @@ class AutoscaledDeployment(pulumi.ComponentResource):
             **({"env": [{"name": key, "value": value} for key, value in env.items()]} if env else {}),
             **({"ports": [{"container_port": checks.whole(port, "port", 1, 65535)} for port in ports]} if ports else {}),
         }
-        pod = {
-            "containers": [container],
-            **({"scheduler_name": scheduler_name} if queue is not None else {}),
-            **({"priority_class_name": priority_class} if priority_class is not None else {}),
-        }
-        template = {"metadata": {"labels": {**chosen, **({QUEUE_LABEL: queue} if queue is not None else {})}}, "spec": pod}
+        pod: dict[str, Any] = {"containers": [container]}
+        if priority_class is not None:
+            pod["priority_class_name"] = priority_class
+        chosen = {**(labels or {}), "app": app}
         metadata: Any = {"name": app, "namespace": namespace, "labels": chosen}
+        template = _queued(pod, chosen, queue, scheduler_name)
         spec: Any = {"replicas": replicas, "selector": {"match_labels": {"app": app}}, "template": template}
         deployment = kubernetes.apps.v1.Deployment(
             f"{name}-deployment",
@@ -223,7 +214,7 @@ class AutoscaledDeployment(pulumi.ComponentResource):
             "min_replicas": min_replicas,
             "max_replicas": max_replicas,
             "metrics": followed,
-            **shrinking,
+            **({"behavior": {"scale_down": scale_down.behaviour()}} if scale_down is not None else {}),
         }
         autoscaler = kubernetes.autoscaling.v2.HorizontalPodAutoscaler(
             f"{name}-autoscaler",
@@ -234,6 +225,22 @@ class AutoscaledDeployment(pulumi.ComponentResource):
         self.deployment_name = deployment.metadata.name
         self.autoscaler_name = autoscaler.metadata.name
         self.register_outputs({"deployment_name": self.deployment_name, "autoscaler_name": self.autoscaler_name})
+
+
+def _check_replicas(replicas: int, least: int, most: int) -> None:
+    """Raises `InvalidArgument` where the number of replicas and its bounds do not go together."""
+    checks.whole(least, "min_replicas", 1)
+    checks.whole(most, "max_replicas", 1)
+    if least > most:
+        raise InvalidArgument(f"min_replicas {least} is above max_replicas {most}; swap them or raise max_replicas")
+    checks.whole(replicas, "replicas", least, most)
+
+
+def _queued(pod: dict[str, Any], labels: Mapping[str, str], queue: str | None, scheduler_name: str) -> dict[str, Any]:
+    """A template of pods of a queue, scheduled by Fairlead then; None: of pods that Kubernetes schedules."""
+    if queue is None:
+        return {"metadata": {"labels": labels}, "spec": pod}
+    return {"metadata": {"labels": {**labels, QUEUE_LABEL: queue}}, "spec": {**pod, "scheduler_name": scheduler_name}}
 
 
 def _resources(
