@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -50,6 +50,8 @@ _ADD_UP = 600.0  # seconds until it is asked again whether a day is to be added 
 _MOST_KEPT = 200_000  # changes that wait for a database which cannot be reached
 _DAY = 86400.0
 _POD = About("v1", "Pod")
+
+View = TypeVar("View", bound=msgspec.Struct)
 
 
 class _Namespace(msgspec.Struct):
@@ -96,40 +98,26 @@ class Recorder:
         self._closing = [self._accounting.close_others]
         self._written = self._forgot = self._added_up = 0.0
         self.use = Use(prometheus, client.clock, self._note, speed=speed) if prometheus is not None else None
-        self._informers: tuple[Informer[Any], ...] = (
-            Informer(client, "/api/v1/pods", views.Pod, self._observer(PodObserved), lambda: self._listed("pods")),
-            Informer(client, _JOBS, strict(AIJob), self._observer(JobObserved), lambda: self._listed("jobs")),
-            Informer(
-                client,
-                "/api/v1/nodes",
-                NodeView,
-                self._observer(NodeObserved),
-                lambda: self._listed("nodes"),
-                key=lambda metadata: metadata.name,
-            ),
-            Informer(
-                client,
-                _POOLS,
-                strict(PoolView),
-                self._observer(_pool_observed),
-                lambda: self._listed("pools"),
-                key=lambda metadata: metadata.name,
-            ),
-            Informer(
-                client,
-                _GROUPS,
-                views.PodGroup,
-                self.faults.each("history.observed", self._groups_changed),
-                lambda: self._listed("groups"),
-            ),
-            Informer(
-                client,
-                "/api/v1/namespaces",
-                _Namespace,
-                self.faults.each("history.observed", self._namespaces_changed),
-                lambda: self._listed("namespaces"),
-                key=lambda metadata: metadata.name,
-            ),
+        self._informers = self._made()
+
+    def _made(self) -> tuple[Informer[Any], ...]:
+        """An informer for each kind that must be listed before anything is written."""
+
+        def of(
+            what: str, path: str, view: type[View], take: Callable[[list[Change[View]]], None], *, namespaced: bool = True
+        ) -> Informer[View]:
+            more: dict[str, Any] = {} if namespaced else {"key": lambda metadata: metadata.name}
+            return Informer(self.client, path, view, take, lambda: self._listed(what), **more)
+
+        groups = self.faults.each("history.observed", self._groups_changed)
+        namespaces = self.faults.each("history.observed", self._namespaces_changed)
+        return (
+            of("pods", "/api/v1/pods", views.Pod, self._observer(PodObserved)),
+            of("jobs", _JOBS, strict(AIJob), self._observer(JobObserved)),
+            of("nodes", "/api/v1/nodes", NodeView, self._observer(NodeObserved), namespaced=False),
+            of("pools", _POOLS, strict(PoolView), self._observer(_pool_observed), namespaced=False),
+            of("groups", _GROUPS, views.PodGroup, groups),
+            of("namespaces", "/api/v1/namespaces", _Namespace, namespaces, namespaced=False),
         )
 
     @property
