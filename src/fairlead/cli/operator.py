@@ -82,10 +82,9 @@ def operator(
         keep = spans.seconds(history_keep)
     except ValueError as error:
         fail(f"--history-keep: {error}", Exit.USAGE)
-    conditions = tuple(node_condition or CONDITIONS)
-    wrong = next((each for each in conditions if not _CONDITION.fullmatch(each)), None)
-    if wrong is not None:
-        fail(f"--node-condition {wrong!r} is not TYPE=STATUS with status True, False or Unknown", Exit.USAGE)
+    for each in node_condition or ():
+        if not _CONDITION.fullmatch(each):
+            fail(f"--node-condition {each!r} is not TYPE=STATUS with status True, False or Unknown", Exit.USAGE)
     options = Options(
         leader_elect=leader_elect,
         address=address,
@@ -93,7 +92,7 @@ def operator(
         history_keep=keep,
         history_address=history_address,
         prometheus=prometheus,
-        node_conditions=conditions,
+        node_conditions=tuple(node_condition or CONDITIONS),
         max_members=max_members,
         max_waiting_pods=max_waiting_pods,
         max_waiting_pods_per_namespace=max_waiting_pods_per_namespace,

@@ -19,6 +19,7 @@ from fairlead.cli.output import Exit, fail
 
 if TYPE_CHECKING:
     from fairlead.core.model.policy import Policy
+    from fairlead.scheduler.app import Options
     from fairlead.scheduler.decision_log import LogWriter
 
 
@@ -82,12 +83,6 @@ def scheduler(
     if config_schema:
         typer.echo(msgspec.json.format(msgspec.json.encode(configuration.schema()), indent=2).decode())
         return
-    try:
-        configured = configuration.read(config) if config is not None else configuration.default()
-    except configuration.ConfigurationError as error:
-        fail(str(error), Exit.USAGE)
-    configuration.adopt(configured)
-    options = configured.options()
     given = {
         "leader_elect": leader_elect,
         "events": events,
@@ -96,9 +91,7 @@ def scheduler(
         "external_metrics": external_metrics_address,
         "writers": writers,
     }
-    options = msgspec.structs.replace(options, **{name: value for name, value in given.items() if value is not None})
-    if strategy is not None:
-        options = msgspec.structs.replace(options, policy=msgspec.structs.replace(options.policy, strategy=strategy))
+    options = _options(config, given, strategy)
     served = {
         "--address": options.address,
         "--visibility-address": options.visibility,
@@ -112,6 +105,21 @@ def scheduler(
     with _recording(record, record_limit, options.policy) as recorder, _reporting(shadow) as report:
         start = partial(run_process, options=options, recorder=recorder, report=report)
         process.run(start, kubeconfig)
+
+
+def _options(config: Path | None, given: Mapping[str, object], strategy: Strategy | None) -> Options:
+    """The options of the configuration file, or the defaults; flags that are given take precedence."""
+    from fairlead.scheduler import configuration
+
+    try:
+        configured = configuration.read(config) if config is not None else configuration.default()
+    except configuration.ConfigurationError as error:
+        fail(str(error), Exit.USAGE)
+    configuration.adopt(configured)
+    options = configured.options()
+    if strategy is not None:
+        options = msgspec.structs.replace(options, policy=msgspec.structs.replace(options.policy, strategy=strategy))
+    return msgspec.structs.replace(options, **{name: value for name, value in given.items() if value is not None})
 
 
 def _watched(shadow_of: str, ours: Mapping[str, str]) -> dict[str, str]:
