@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlead.cli.history import DEFAULT_FILE, DatabaseOption, moment
-from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
+from fairlead.cli.listing import Column, Listing
+from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.observability.history import HistoryError
 from fairlead.observability.ledger import Holder, Ledger, Line, ledger, ledger_with_days
 from fairlead.observability.scaling import Scaled, scaled
@@ -115,7 +116,7 @@ def _scaling(found: list[Scaled], export: Path | None, output: Output) -> None:
         costs = [part.get(currency, 0.0) for currency in currencies for part in (line.cost, line.added_cost)]
         return [line.name, line.target, str(line.most), *(f"{each:,.1f}" for each in hours), *(f"{each:,.2f}" for each in costs)]
 
-    emit({"lines": found}, output, lambda: console().print(listing(columns, [row(line) for line in found])))
+    emit({"lines": found}, output, lambda: console().print(Listing(columns, [row(line) for line in found])))
     if output is Output.TABLE and not found:
         typer.echo("the history has no HorizontalPodAutoscaler in this period")
 
@@ -137,7 +138,7 @@ def _table(found: Ledger, by: By) -> Any:
         return [name, f"{line.gpu_hours:,.1f}", *used, f"{line.cpu_hours:,.1f}", *costs]
 
     rows = [row(line.name, line) for line in found.lines]
-    return listing(columns, [*rows, row("idle", found.idle), row("all nodes", found.nodes)])
+    return Listing(columns, [*rows, row("idle", found.idle), row("all nodes", found.nodes)])
 
 
 def _used(line: Line) -> str:

@@ -15,7 +15,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
+from fairlead.cli.listing import Column, Listing
+from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.cli.snapshot import KubeconfigOption, default_namespace, list_all, run
 from fairlead.cluster import cases, storage_views, views, workloads
 from fairlead.core.feasibility import Judgement
@@ -223,7 +224,7 @@ def _drawing(report: Report, *, everything: bool) -> RenderableType:
             [name, str(report.total.get(name, 0)), *(str(report.scores.get(name, {}).get(plugin, "")) for plugin in plugins)]
             for name in shown
         ]
-        parts += [Text(), listing(columns, rows)]
+        parts += [Text(), Listing(columns, rows)]
         if len(shown) < len(report.feasible):
             parts.append(Text(f"and {len(report.feasible) - len(shown)} more (--all lists them)", "dim"))
     if report.refused:
@@ -237,7 +238,7 @@ def _drawing(report: Report, *, everything: bool) -> RenderableType:
             [str(len(each.nodes)), each.plugin, each.message, ", ".join(each.nodes if everything else each.nodes[:_EXAMPLES])]
             for each in report.refused
         ]
-        parts += [Text(), listing(columns, rows)]
+        parts += [Text(), Listing(columns, rows)]
     if report.preempts:
         victims = ", ".join(report.preempts["victims"])
         parts += [Text(), Text(f"It might preempt {victims} on {report.preempts['node']}.")]

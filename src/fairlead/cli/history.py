@@ -6,7 +6,7 @@ import asyncio
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -14,14 +14,12 @@ import typer
 from fairlead.api import spans
 from fairlead.api.quantity import QuantityError
 from fairlead.cli.leader import snake
-from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
+from fairlead.cli.listing import Column, Listing
+from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.cli.snapshot import KubeconfigOption, NamespaceOption, span
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
 from fairlead.cluster.kubernetes.config import ConfigError, load
 from fairlead.observability.history import Entry, HistoryError, Job, Run, State, Wanted
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 HISTORY_API = "/apis/history.fairlead.dev/v1alpha1"
 DEFAULT_FILE = "~/.fairlead/history.db"
@@ -226,7 +224,7 @@ _STYLES = {
 }
 
 
-def _table(records: list[Record]) -> Table:
+def _table(records: list[Record]) -> Listing:
     from rich.text import Text
 
     columns = [
@@ -258,11 +256,10 @@ def _table(records: list[Record]) -> Table:
         ]
         for each in records
     ]
-    table: Table = listing(columns, rows)
-    return table
+    return Listing(columns, rows)
 
 
-def _runs_table(runs: list[Run], now: float) -> Table:
+def _runs_table(runs: list[Run], now: float) -> Listing:
     from rich.text import Text
 
     columns = [
@@ -286,8 +283,7 @@ def _runs_table(runs: list[Run], now: float) -> Table:
         ]
         for each in runs
     ]
-    table: Table = listing(columns, rows)
-    return table
+    return Listing(columns, rows)
 
 
 def _when(at: float) -> str:

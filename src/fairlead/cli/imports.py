@@ -77,11 +77,12 @@ def _read(source: Source, texts: list[str]) -> Imported:
 def _show(imported: Imported) -> None:
     from rich.text import Text
 
-    from fairlead.cli.output import Column, console, listing
+    from fairlead.cli.listing import Column, Listing
+    from fairlead.cli.output import console
 
     screen = console()
     rows: list[list[Any]] = [[Text(each["kind"]), Text(each["metadata"]["name"])] for each in imported.objects]
-    screen.print(listing([Column("KIND"), Column("NAME", flexible=True)], rows))
+    screen.print(Listing([Column("KIND"), Column("NAME", flexible=True)], rows))
     notes: list[list[Any]] = [[Text(each.object), Text(each.field), Text(each.message)] for each in imported.notes]
     if notes:
         columns = [
@@ -89,4 +90,4 @@ def _show(imported: Imported) -> None:
             Column("FIELD", flexible=True),
             Column("CONSEQUENCE", flexible=True),
         ]
-        screen.print(listing(columns, notes))
+        screen.print(Listing(columns, notes))

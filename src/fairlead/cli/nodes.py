@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
 
 from fairlead.cli.leader import Leader
-from fairlead.cli.output import Column, Output, OutputOption, listing
+from fairlead.cli.listing import Column, Listing
+from fairlead.cli.output import Output, OutputOption
 from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, Snapshot, WatchOption, show
 from fairlead.cluster import views
 from fairlead.core.model.units import WHOLE
 from fairlead.scheduler.overview import nodes as overview
 from fairlead.scheduler.overview.nodes import NodeLine
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _GIB = 1 << 30
 
@@ -39,11 +37,11 @@ def nodes(
 ) -> None:
     """All nodes with their GPUs: · free, ▄ shared, █ allocated."""
 
-    def chosen(known: list[NodeLine]) -> tuple[Nodes, Table]:
+    def chosen(known: list[NodeLine]) -> tuple[Nodes, Listing]:
         found = [line for line in known if state in ("", line.state) and (line.gpus or not gpus)]
         return Nodes(found), _table(found)
 
-    async def by_leader(leader: Leader, _: float) -> tuple[Nodes, Table] | None:
+    async def by_leader(leader: Leader, _: float) -> tuple[Nodes, Listing] | None:
         known = await leader.nodes()
         return chosen(known) if known is not None else None
 
@@ -76,7 +74,7 @@ _COLUMNS = [
 ]
 
 
-def _table(found: list[NodeLine]) -> Table:
+def _table(found: list[NodeLine]) -> Listing:
     from rich.text import Text
 
     rows = [
@@ -96,8 +94,7 @@ def _table(found: list[NodeLine]) -> Table:
     if any(line.closed_by for line in found):
         columns = [*_COLUMNS, Column("CLOSED BY", flexible=True, least=20)]
         rows = [[*row, Text(", ".join(line.closed_by))] for row, line in zip(rows, found, strict=True)]
-    table: Table = listing(columns, rows)
-    return table
+    return Listing(columns, rows)
 
 
 def drawn(free: list[int]) -> str:

@@ -69,34 +69,6 @@ def progress(label: str) -> Iterator[Callable[[int, int], None]]:
         yield report
 
 
-class Column(msgspec.Struct, frozen=True):
-    """A column of a list. flexible: may be cut to fit the terminal, never below `least` characters."""
-
-    name: str
-    right: bool = False
-    flexible: bool = False
-    least: int = 10
-
-
-def listing(columns: list[Column], rows: list[list[Any]]) -> Any:
-    """A borderless table whose numbers stay whole: only flexible columns give way to a narrow terminal.
-
-    Cells are text or rich's Text. Where stdout is no terminal nothing is cut.
-    """
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for index, column in enumerate(columns):
-        widest = max([len(column.name), *(len(row[index]) for row in rows)])
-        least = min(widest, column.least) if column.flexible else widest
-        table.add_column(
-            column.name, justify="right" if column.right else "left", no_wrap=True, overflow="ellipsis", min_width=least
-        )
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
 def console() -> Any:
     """The console of stdout; as wide as it takes where it is no terminal."""
     from rich.console import Console

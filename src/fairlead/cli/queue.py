@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -11,7 +11,8 @@ import typer
 from fairlead.api import names
 from fairlead.api.reasons import ReasonCode
 from fairlead.cli.leader import Leader
-from fairlead.cli.output import Column, Output, OutputOption, listing
+from fairlead.cli.listing import Column, Listing
+from fairlead.cli.output import Output, OutputOption
 from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, NamespaceOption, Snapshot, WatchOption, show, span
 from fairlead.cluster import convert, views
 from fairlead.cluster.reported import why_waiting
@@ -21,9 +22,6 @@ from fairlead.core.model.groups import Target
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.units import WHOLE
 from fairlead.scheduler.overview.jobs import Job, State, Why, suspended
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 class Jobs(msgspec.Struct, frozen=True):
@@ -44,7 +42,7 @@ def queue(
 ) -> None:
     """Running and pending jobs, gangs and single pods: where they run, or why they wait."""
 
-    def chosen(known: list[Job], now: float) -> tuple[Jobs, Table]:
+    def chosen(known: list[Job], now: float) -> tuple[Jobs, Listing]:
         found = [
             job for job in known if namespace in ("", job.namespace) and name in ("", job.queue) and state in (None, job.state)
         ]
@@ -53,11 +51,11 @@ def queue(
             found = sorted(waiting, key=lambda job: (job.expected_start is None, job.expected_start or 0.0))
         return Jobs([with_age(job, now) for job in found]), _table(found, now, starts=start)
 
-    async def by_leader(leader: Leader, now: float) -> tuple[Jobs, Table] | None:
+    async def by_leader(leader: Leader, now: float) -> tuple[Jobs, Listing] | None:
         rows = await leader.jobs(namespace, name)
         return chosen(in_order(rows), now) if rows is not None else None
 
-    def view_of(snapshot: Snapshot) -> tuple[Jobs, Table]:
+    def view_of(snapshot: Snapshot) -> tuple[Jobs, Listing]:
         return chosen(jobs(snapshot), snapshot.now)
 
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
@@ -233,7 +231,7 @@ _COLUMNS = [
 ]
 
 
-def _table(found: list[Job], now: float, *, starts: bool) -> Table:
+def _table(found: list[Job], now: float, *, starts: bool) -> Listing:
     """starts: also in which time each is expected to start."""
     from rich.text import Text
 
@@ -245,19 +243,18 @@ def _table(found: list[Job], now: float, *, starts: bool) -> Table:
             where = f"({job.reason.code}) {job.reason.message}"
         rows.append(
             [
-                Text(f"{job.namespace}/{job.name}"),
-                Text(job.queue),
+                f"{job.namespace}/{job.name}",
+                job.queue,
                 Text(job.state.value, STYLES[job.state]),
                 f"{job.running}/{job.pods}" if job.state not in (State.PENDING, State.SUSPENDED) else str(job.pods),
                 f"{job.gpus:g}",
                 str(job.priority),
                 span(age(job, now)),
                 *((_when(job, now),) if starts else ()),
-                Text(where),
+                where,
             ]
         )
-    table: Table = listing(columns, rows)
-    return table
+    return Listing(columns, rows)
 
 
 def nodes_shown(nodes: list[str]) -> str:

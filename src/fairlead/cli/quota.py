@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
 
-from fairlead.cli.output import Column, Exit, Output, OutputOption, fail, listing
+from fairlead.cli.listing import Column, Listing
+from fairlead.cli.output import Exit, Output, OutputOption, fail
 from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, Snapshot, WatchOption, show
 from fairlead.core.model.charges import units_of
 from fairlead.core.model.queues import UserLimits
 from fairlead.core.queues.tree import QueueNode
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -72,7 +70,7 @@ def quota(
 ) -> None:
     """Quota and limit of each queue with what is left of them, and what its users hold of their limits."""
 
-    def view_of(snapshot: Snapshot) -> tuple[Quotas, Table]:
+    def view_of(snapshot: Snapshot) -> tuple[Quotas, Listing]:
         if name and not snapshot.state.queues.tree.knows(name):
             fail(f"queue {name!r} does not exist (`fairlead share` lists them)", Exit.NOT_FOUND)
         found = [each for each in quotas(snapshot, user) if name in ("", each.queue)]
@@ -146,7 +144,7 @@ def _amount(node: QueueNode, resource: str) -> Amount:
     )
 
 
-def _table(found: list[Quota]) -> Table:
+def _table(found: list[Quota]) -> Listing:
     from rich.text import Text
 
     columns = [Column("QUEUE", flexible=True), Column("USER", flexible=True), Column("OF", flexible=True)]
@@ -167,8 +165,7 @@ def _table(found: list[Quota]) -> Table:
                     [Text(each.queue), Text(user.user), Text(resource), f"{used:g}", "-", "-", _number(may), _number(left)]
                 )
             rows.append(_jobs(each.queue, user.user, user))
-    table: Table = listing(columns, rows)
-    return table
+    return Listing(columns, rows)
 
 
 def _jobs(queue: str, user: str, counts: Quota | User) -> list[object]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fairlead.cli.leader import Leader
-from fairlead.cli.output import Column, Output, OutputOption, listing
+from fairlead.cli.listing import Column, Listing
+from fairlead.cli.output import Output, OutputOption
 from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, Snapshot, WatchOption, show
 from fairlead.scheduler.overview.queues import Amount, Share, Shares, shares
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 def share(
@@ -24,18 +22,18 @@ def share(
 ) -> None:
     """Quota, limit, fair share, allocation and pending jobs of each queue."""
 
-    async def by_leader(leader: Leader, _: float) -> tuple[Shares, Table] | None:
+    async def by_leader(leader: Leader, _: float) -> tuple[Shares, Listing] | None:
         found = await leader.queues()
         return (found, _table(found, resource or found.resource)) if found is not None else None
 
-    def view_of(snapshot: Snapshot) -> tuple[Shares, Table]:
+    def view_of(snapshot: Snapshot) -> tuple[Shares, Listing]:
         found = shares(snapshot.state)
         return found, _table(found, resource or found.resource)
 
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
 
 
-def _table(found: Shares, resource: str) -> Table:
+def _table(found: Shares, resource: str) -> Listing:
     from rich.text import Text
 
     columns = [Column("QUEUE", flexible=True)]
@@ -64,8 +62,7 @@ def _table(found: Shares, resource: str) -> Table:
         )
     if found.outside_queues.get(resource):
         rows.append([Text("(no queue)"), *["-"] * 4, f"{found.outside_queues[resource]:g}", "-", "other schedulers", "-", "-"])
-    table: Table = listing(columns, rows)
-    return table
+    return Listing(columns, rows)
 
 
 def _number(value: float | None) -> str:

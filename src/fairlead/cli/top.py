@@ -12,8 +12,9 @@ import msgspec
 import typer
 
 from fairlead.cli.leader import Leader
+from fairlead.cli.listing import Column, Listing
 from fairlead.cli.nodes import lines
-from fairlead.cli.output import Column, Output, OutputOption, fail, listing
+from fairlead.cli.output import Output, OutputOption, fail
 from fairlead.cli.queue import STYLES, age, in_order, jobs, members_of, nodes_shown
 from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, NamespaceOption, Snapshot, show, span
 from fairlead.scheduler.overview.jobs import Job, State
@@ -207,4 +208,4 @@ def _drawn(found: Top) -> Group:
         ]
         for job in found.jobs
     ]
-    return Group(head, rest, Text(""), listing(columns, rows))
+    return Group(head, rest, Text(""), Listing(columns, rows))

@@ -9,7 +9,8 @@ import msgspec
 import typer
 
 from fairlead.cli.configured import VARIABLE, adopt
-from fairlead.cli.output import Column, Exit, Output, OutputOption, console, emit, fail, listing
+from fairlead.cli.listing import Column, Listing
+from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.cli.snapshot import KubeconfigOption, read, run, span
 
 if TYPE_CHECKING:
@@ -143,10 +144,10 @@ def _show(result: WhatIf) -> None:
     columns = [Column("JOB", flexible=True, least=18), Column("QUEUE", flexible=True), Column("GPUS", right=True)]
     columns += [Column("STARTS NOW"), Column("WOULD START"), Column("NODES / REASON", flexible=True)]
     if rows:
-        screen.print(listing(columns, rows))
+        screen.print(Listing(columns, rows))
     for victim in result.after.evicted:
         screen.print(Text(f"evicted: {victim.pod} of queue {victim.queue} on {victim.node}, for {victim.by}"))
-    screen.print(listing(_QUEUE_COLUMNS, _queue_rows(result.before, result.after)))
+    screen.print(Listing(_QUEUE_COLUMNS, _queue_rows(result.before, result.after)))
     screen.print(f"GPUs in use: {result.before.utilization:.1%}, would be {result.after.utilization:.1%}")
 
 
