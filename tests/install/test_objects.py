@@ -133,9 +133,15 @@ def test_pods_are_as_the_restricted_standard_has_them(values):
             "seccompProfile": {"type": "RuntimeDefault"},
         }
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-        assert {kind for volume in spec["volumes"] for kind in volume if kind != "name"} <= {"configMap", "persistentVolumeClaim"}
+        assert {kind for volume in spec["volumes"] for kind in volume if kind != "name"} <= {
+            "configMap",
+            "emptyDir",
+            "persistentVolumeClaim",
+        }
         [container] = spec["containers"]
         assert container["image"] == values.image
+        written = [volume["name"] for volume in spec["volumes"] if "emptyDir" in volume]
+        assert [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] in written] == ["/tmp"]  # noqa: S108
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -124,8 +124,9 @@ def _flags(process: str, values: Values) -> list[str]:
 def _mounted(process: str, values: Values) -> dict[str, list[dict[str, Any]]]:
     """Environment, mounts and volumes of a process's pod."""
     env: list[dict[str, Any]] = []
-    mounts: list[dict[str, Any]] = []
-    volumes: list[dict[str, Any]] = []
+    # Certificates of the aggregated APIs are loaded from files there; the rest of the file system is read-only.
+    mounts: list[dict[str, Any]] = [{"name": "scratch", "mountPath": "/tmp"}]  # noqa: S108 - of the pod alone
+    volumes: list[dict[str, Any]] = [{"name": "scratch", "emptyDir": {"sizeLimit": "16Mi"}}]
     if values.configuration:
         env.append({"name": CONFIG_VARIABLE, "value": f"{_CONFIGURED}/configuration.yaml"})
         mounts.append({"name": "configuration", "mountPath": _CONFIGURED, "readOnly": True})
