@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 
 import pytest
@@ -85,10 +84,10 @@ def defined_at_most(plane):
     return {each.partition("/")[0] for each in ours(plane)} <= {"CustomResourceDefinition"}
 
 
-def runs(plane, cluster):
+def runs(plane):
     """Play the Deployment controller and the kubelets: of both processes one pod is ready."""
     for name in ("fairlead-scheduler", "fairlead-operator"):
-        found = cluster(lambda name=name: read(plane, f"{DEPLOYMENTS}/{name}"))
+        found = plane.request("GET", f"{DEPLOYMENTS}/{name}")
         status = {
             "observedGeneration": found["metadata"]["generation"],
             "replicas": 2,
@@ -99,21 +98,12 @@ def runs(plane, cluster):
         plane.request("PATCH", f"{DEPLOYMENTS}/{name}/status", {"status": status}, MERGE)
 
 
-def read(plane, path):
-    try:
-        return plane.request("GET", path)
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
-            return None
-        raise
-
-
 def installed(plane, *arguments):
     """An installation whose processes start; the finished command."""
     first = fairlead(plane, "install", *IMAGE, "--timeout", "0", *arguments)
     assert first.returncode == 1, first.stderr
     assert "no pod exists" in first.stderr
-    runs(plane, lambda question: question())
+    runs(plane)
     return fairlead(plane, "install", *IMAGE, *arguments)
 
 
