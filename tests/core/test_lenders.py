@@ -27,8 +27,14 @@ def found_by_scan(state):
 
 
 def remembered(state):
-    queues, lenders = state.queues.queues.values(), state.queues.lenders
-    return {(queue.name, other.name) for queue in queues for other in queues if lenders.may_lend(other, queue)}
+    return {
+        (queue.name, other.name)
+        for queue in state.queues.queues.values()
+        for mine in queue.path
+        for by_quota in (False, True)
+        for _, lenders in state.queues.lenders.beside(mine, by_quota=by_quota)
+        for other in lenders
+    }
 
 
 class Changes:

@@ -246,9 +246,7 @@ class PreemptionPolicy:
         """Whether it may reclaim from a queue, now or once others below the queues above its own were evicted."""
         known = self._lenders.get(other.name)
         if known is None:
-            known = self.state.queues.lenders.may_lend(other, self.queue) and (
-                self.reclaims_from(other) or (self.nested and self.entitled and self.reclaims_from(other, self._all_beside))
-            )
+            known = self.reclaims_from(other) or (self.nested and self.entitled and self.reclaims_from(other, self._all_beside))
             self._lenders[other.name] = known
         return known
 

@@ -111,7 +111,7 @@ class VictimTable:
     def _merged(self, preemption: PreemptionPolicy, wanted: PreemptionReason | None) -> Iterator[Preemptible]:
         """The victims for one reason, cheapest first; None: those that their gangs can do without, for any reason.
 
-        Most units need only the first of them: of a kind only the queue is asked about before it is next, of a victim nothing.
+        Most units need only the first of them, so nothing is asked about a kind, or about a victim, before it is next.
         """
         heads: list[tuple[Order, int, int, Kind]] = []
         queues, below = self.state.queues.queues, preemption.unit.priority
@@ -121,9 +121,7 @@ class VictimTable:
                 continue
             while victims and victims[-1].evicted:
                 self._lists.drop(kind)
-            if not victims or not preemption.reaches(queues[kind.queue]):
-                continue
-            if wanted is not PreemptionReason.PRIORITY or victims[-1].order[1] < below:
+            if victims and (wanted is not PreemptionReason.PRIORITY or victims[-1].order[1] < below):
                 heads.append((victims[-1].order, number, len(victims) - 1, kind))
         heapify(heads)
         while heads:
@@ -131,6 +129,7 @@ class VictimTable:
             if (
                 (wanted is PreemptionReason.PRIORITY and order[1] >= below)
                 or not kind.victims
+                or not preemption.reaches(queues[kind.queue])
                 or not preemption.may_take(kind, wanted)
             ):
                 heappop(heads)

@@ -1,6 +1,6 @@
 """Lenders: the queues from which others may reclaim at all, since all from them up to a sibling hold more than they should.
 
-Every search for victims asks that of every queue; between two changes of what queues hold the answer is the same.
+Every trial of who would reclaim a start asks that; between two changes of what queues hold the answer is the same.
 """
 
 from __future__ import annotations
@@ -41,14 +41,6 @@ class Lenders:
         found = self._find()
         known = found.by_quota if by_quota else found.by_share
         return ((theirs, lenders) for theirs, lenders in known.get(mine.parent, {}).items() if theirs is not mine)
-
-    def may_lend(self, other: QueueNode, queue: QueueNode) -> bool:
-        """Whether a queue may reclaim from another one, by its share or by its quota, for all that the other holds."""
-        rivals = queue.rivals(other)
-        if rivals is None:
-            return False
-        found, (mine, theirs) = self._find(), rivals
-        return any(other in known.get(mine.parent, {}).get(theirs, {}) for known in (found.by_share, found.by_quota))
 
     def _find(self) -> _Found:
         fair, queues, versions = self._fair, self._tree.queues.values(), (self._accounts.version, self._tree.version)
