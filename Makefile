@@ -11,7 +11,7 @@ export UV_LINK_MODE ?= copy
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
-.PHONY: coverage decisions mutation help demo test lint words unit e2e testbed architecture crds protobuf soak differential bench clean
+.PHONY: coverage decisions mutation help demo test lint words unit e2e testbed architecture crds charts protobuf soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -60,6 +60,9 @@ architecture: .cache/synced  ## draw docs/architecture.svg
 crds: .cache/synced  ## write the generated YAML
 	$(RUN) --no-sync fairlead crds > crds/fairlead.yaml
 	$(RUN) --no-sync fairlead crds --policies > crds/policies.yaml
+
+charts: .cache/synced  ## write the files of charts/
+	$(RUN) --no-sync python -m testbed.charts
 
 protobuf: testbed  ## write the numbers of fields in Kubernetes' protobuf
 	$(RUN) --no-sync python -m testbed protobuf > src/fairlead/cluster/simulated/protobuf.txt

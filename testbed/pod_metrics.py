@@ -17,6 +17,7 @@ from aiohttp import web
 from fairlead.cluster.kubernetes.aggregated import AggregatedApi
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import from_file
+from fairlead.cluster.kubernetes.endpoints import Service
 from testbed.controlplane import ControlPlane, free_port
 
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
@@ -73,7 +74,9 @@ class PodMetrics:
         host = f"127.0.0.1:{self.port}"
         try:
             async with Client(from_file(self.plane.kubeconfig)) as client:
-                api = AggregatedApi(client, host, GROUP, VERSION, f"{_SERVICE}.kube-system.svc", [_PODS], routes, "the testbed")
+                api = AggregatedApi(
+                    client, host, GROUP, VERSION, Service(_SERVICE, "kube-system"), [_PODS], routes, "the testbed"
+                )
                 await api.run()
         except asyncio.CancelledError:
             pass

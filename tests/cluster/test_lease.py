@@ -84,6 +84,24 @@ def test_a_leader_keeps_its_lease_while_the_server_has_not_loaded_the_roles(faul
     virtual(story)
 
 
+def test_a_standby_waits_for_a_lease_that_another_holds():
+    async def story():
+        async with Story() as each:
+            standby = each.another()
+            task = asyncio.ensure_future(standby.lead(each.loop.create_future))
+            for fault, waits in ((None, True), (Fault.FORBIDDEN, False), (None, True)):
+                each.plan.starting = fault
+                await asyncio.sleep(5)
+                assert (standby.waiting, each.elector.waiting) == (waits, False)
+            each.leading.cancel()
+            await asyncio.sleep(5)
+            assert (standby.waiting, standby.epoch) == (False, 2)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    virtual(story)
+
+
 def test_a_refusal_for_good_ends_it_and_says_which_right_is_missing():
     async def story():
         async with Story() as each:

@@ -253,14 +253,14 @@ def test_the_whole_platform_is_accepted_as_it_is(cluster):
         there = {each["metadata"]["name"]: each for each in cluster.get(f"/apis/fairlead.dev/v1alpha1/{plural}")["items"]}
         for name, each in of_kind(found, kind).items():
             assert there[name]["spec"].items() >= each["spec"].items()
-    path = "/apis/apps/v1/namespaces/kube-system/deployments"
+    path = "/apis/apps/v1/namespaces/fairlead-system/deployments"
     deployments = {each["metadata"]["name"] for each in cluster.get(path)["items"]}
     assert {"fairlead-scheduler", "fairlead-operator"} <= deployments
     accounts = {"fairlead-scheduler": "queues/status", "fairlead-operator": "aijobs/status"}
     for account, resource in accounts.items():
         asked = [
             "--as",
-            f"system:serviceaccount:kube-system:{account}",
+            f"system:serviceaccount:fairlead-system:{account}",
             "auth",
             "can-i",
             "patch",
@@ -268,4 +268,4 @@ def test_the_whole_platform_is_accepted_as_it_is(cluster):
         ]
         assert cluster.kubectl(*asked, "--subresource=status").strip() == "yes"
     for name in ("fairlead-scheduler", "fairlead-operator"):
-        cluster.delete(f"/apis/apps/v1/namespaces/kube-system/deployments/{name}?propagationPolicy=Background")
+        cluster.delete(f"/apis/apps/v1/namespaces/fairlead-system/deployments/{name}?propagationPolicy=Background")

@@ -1,14 +1,16 @@
-"""The objects of an installation: what they contain, what they may do, and that values change only what they name."""
+"""The objects of an installation: what they contain, and that values change only what they name."""
 
 import msgspec
 import pytest
 import yaml
+from typer.main import get_command
 
-from fairlead.install import History, Values, ValuesError, kinds, objects
+from fairlead.cli.main import app
+from fairlead.install import History, Values, ValuesError, installed, kinds, objects
+from fairlead.install.objects import SYSTEM
 from fairlead.install.values import parse, read
-from fairlead.scheduler.external_metrics import METRICS
+from tests.install.restricted import violations
 
-RBAC = "rbac.authorization.k8s.io/v1"
 ALL = Values(
     image="registry.example/fairlead:1",
     external_metrics=True,
@@ -17,7 +19,8 @@ ALL = Values(
     configuration={"profiles": [{"schedulerName": "gpus", "profile": "ai"}]},
     provisioning_classes=["small"],
 )
-LEAST = Values(image="fairlead:1", visibility=False, network_policies=False)
+LEAST = Values(image="fairlead:1", namespace="kube-system", visibility=False, network_policies=False)
+PROCESSES = ("scheduler", "operator")
 EACH = pytest.mark.parametrize("values", [ALL, LEAST, Values(image="fairlead:1")], ids=["all", "least", "defaults"])
 
 
@@ -27,16 +30,6 @@ def named(found, kind):
 
 def pod(found, process):
     return named(found, "Deployment")[f"fairlead-{process}"]["spec"]["template"]["spec"]
-
-
-def rules(role):
-    return {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
 
 
 @EACH
@@ -49,116 +42,97 @@ def test_the_same_values_give_the_same_list_in_the_order_of_application(values):
 
 
 @EACH
-def test_each_object_can_be_found_again(values):
+def test_what_is_installed_can_be_found_again(values):
+    plain = objects(values)
+    for each, found in zip(plain, installed(values), strict=True):
+        assert each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "fairlead"
+        assert found["metadata"]["labels"] == {**each["metadata"]["labels"], "app.kubernetes.io/managed-by": "fairlead-install"}
+        assert {**found, "metadata": 0} == {**each, "metadata": 0}
+
+
+@EACH
+def test_everything_is_in_the_chosen_namespace_but_the_rights_on_leases(values):
     for each in objects(values):
-        labels = each["metadata"]["labels"]
-        assert labels["app.kubernetes.io/part-of"] == "fairlead"
-        assert labels["app.kubernetes.io/managed-by"] == "fairlead-install"
-        assert each["metadata"].get("namespace") == ("kube-system" if kinds.of(each).namespaced else None)
+        where = each["metadata"].get("namespace")
+        if kinds.of(each).namespaced:
+            assert where == values.namespace or (where == SYSTEM and each["kind"] in ("Role", "RoleBinding"))
+        else:
+            assert where is None
+
+
+def test_a_namespace_of_its_own_admits_only_restricted_pods_and_that_of_the_system_is_left_alone():
+    [namespace] = named(objects(Values(image="f", namespace="ai")), "Namespace").values()
+    assert namespace["metadata"]["name"] == "ai"
+    for mode in ("enforce", "warn", "audit"):
+        assert namespace["metadata"]["labels"][f"pod-security.kubernetes.io/{mode}"] == "restricted"
+    assert not named(objects(LEAST), "Namespace")
+
+
+def test_the_policies_trust_the_processes_wherever_they_run():
+    for values in (Values(image="f"), Values(image="f", namespace="ai", trusted=["ray"])):
+        text = str(named(objects(values), "MutatingAdmissionPolicy")["fairlead-user"])
+        for name in (*(f"system:serviceaccount:{values.namespace}:fairlead-{each}" for each in PROCESSES), *values.trusted):
+            assert f"'{name}'" in text
+    assert "fairlead-operator" not in str(named(objects(LEAST), "MutatingAdmissionPolicy"))
 
 
 @EACH
-def test_no_right_is_a_wildcard_or_reads_secrets(values):
-    found = objects(values)
-    for role in [*named(found, "ClusterRole").values(), *named(found, "Role").values()]:
-        triples = rules(role)
-        assert not [each for each in triples if "*" in each]
-        assert not [each for each in triples if each[1].partition("/")[0] == "secrets"]
-        assert not [each for each in triples if each[2] in ("escalate", "bind", "impersonate")]
-    assert not named(found, "Secret")
-
-
-def test_few_objects_give_rights_in_the_whole_cluster():
-    found = objects(ALL)
-    assert len(named(found, "ClusterRole")) + len(named(found, "ClusterRoleBinding")) <= 12
+def test_pods_pass_the_restricted_standard(values):
+    for process in PROCESSES:
+        assert violations(pod(objects(values), process)) == []
 
 
 @EACH
-def test_each_binding_is_of_a_role_that_is_there_to_the_account_of_its_process(values):
-    found = objects(values)
-    accounts = set(named(found, "ServiceAccount"))
-    for kind in ("Role", "ClusterRole"):
-        for name, binding in named(found, f"{kind}Binding").items():
-            assert binding["roleRef"]["kind"] == kind
-            assert binding["roleRef"]["name"] in named(found, kind)
-            [subject] = binding["subjects"]
-            if name != "fairlead-external-metrics":
-                assert subject == {"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}
-                assert name in accounts
-
-
-def test_a_process_may_only_serve_the_apis_that_it_serves():
-    may = {
-        name: {rule["resourceNames"][0] for rule in role["rules"] if "apiservices" in rule["resources"]}
-        for name, role in named(objects(ALL), "ClusterRole").items()
-    }
-    assert may["fairlead-scheduler"] == {"v1alpha1.visibility.fairlead.dev", "v1beta1.external.metrics.k8s.io"}
-    assert may["fairlead-operator"] == {"v1alpha1.history.fairlead.dev"}
-    least = named(objects(LEAST), "ClusterRole")
-    assert not [each for each in least.values() if "apiservices" in str(each)]
-    assert not named(objects(LEAST), "APIService")
-
-
-def test_people_get_their_rights_from_the_roles_of_kubernetes():
-    roles = named(objects(ALL), "ClusterRole")
-    into = {
-        name: [
-            label.removeprefix(f"{RBAC[:-3]}/aggregate-to-") for label in role["metadata"]["labels"] if "aggregate-to" in label
-        ]
-        for name, role in roles.items()
-    }
-    assert (into["fairlead-viewer"], into["fairlead-user"], into["fairlead-admin"]) == (["view"], ["edit"], ["admin"])
-    group = "fairlead.dev"
-    assert {(group, "aijobs", "create"), (group, "podgroups", "delete")} <= rules(roles["fairlead-user"])
-    assert ("visibility.fairlead.dev", "aijobs/explanation", "get") in rules(roles["fairlead-viewer"])
-    assert {verb for _, _, verb in rules(roles["fairlead-viewer"])} == {"get", "list", "watch"}
-    assert (group, "queues", "create") in rules(roles["fairlead-admin"])
-    assert (group, "queues", "create") not in rules(roles["fairlead-user"])
-    assert not [each for name in ("user", "admin") for each in rules(roles[f"fairlead-{name}"]) if "/status" in each[1]]
-
-
-def test_autoscalers_may_read_the_metrics_that_are_served():
-    found = rules(named(objects(ALL), "ClusterRole")["fairlead-external-metrics"])
-    assert {resource for _, resource, _ in found} == set(METRICS)
-
-
-@EACH
-def test_pods_are_as_the_restricted_standard_has_them(values):
-    for process in ("scheduler", "operator"):
-        spec = pod(objects(values), process)
-        assert spec["securityContext"] == {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "fsGroup": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }
-        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
-        assert {kind for volume in spec["volumes"] for kind in volume if kind != "name"} <= {
-            "configMap",
-            "emptyDir",
-            "persistentVolumeClaim",
-        }
-        [container] = spec["containers"]
+def test_processes_write_only_what_is_mounted_for_it(values):
+    for process in PROCESSES:
+        [container] = pod(objects(values), process)["containers"]
         assert container["image"] == values.image
-        written = [volume["name"] for volume in spec["volumes"] if "emptyDir" in volume]
-        assert [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] in written] == ["/tmp"]  # noqa: S108
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        written = {each["mountPath"] for each in container["volumeMounts"] if not each.get("readOnly")}
+        assert written <= {"/tmp", "/var/lib/fairlead"}  # noqa: S108
+        assert {each["name"] for each in container["volumeMounts"]} == {
+            each["name"] for each in pod(objects(values), process)["volumes"]
         }
 
 
-def test_a_rollout_waits_for_no_standby():
-    for each in named(objects(Values(image="f")), "Deployment").values():
+@EACH
+def test_every_process_takes_the_arguments_that_it_gets(values):
+    commands = get_command(app).commands
+    for process in PROCESSES:
+        [container] = pod(objects(values), process)["containers"]
+        name, *arguments = container["args"]
+        with commands[name].make_context(name, list(arguments)) as context:
+            assert name == process
+            assert context.params["address"] == "0.0.0.0:" + str(container["ports"][0]["containerPort"])
+            serves = [each for each in arguments if each.endswith("-address") and each != "--address"]
+            assert context.params["service_namespace"] == (values.namespace if serves else SYSTEM)
+
+
+def test_a_rollout_and_a_drain_take_a_pod_once_another_waits_for_the_lease():
+    found = objects(Values(image="f"))
+    budgets = named(found, "PodDisruptionBudget")
+    for name, each in named(found, "Deployment").items():
         assert each["spec"]["replicas"] == 2
-        assert each["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == "100%"
+        assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+        [container] = each["spec"]["template"]["spec"]["containers"]
+        assert container["readinessProbe"]["httpGet"]["path"] == "/standbyz"
+        assert (budgets[name]["spec"]["maxUnavailable"], budgets[name]["spec"]["selector"]) == (1, each["spec"]["selector"])
+
+
+def test_the_leader_is_the_endpoint_of_its_services():
+    found = objects(ALL)
+    for name, service in named(found, "Service").items():
+        assert "selector" not in service["spec"]
+        process = "operator" if name == "fairlead-history" else "scheduler"
+        assert "status.podIP" in str(pod(found, process)["containers"][0]["env"])
+    assert pod(objects(LEAST), "scheduler")["containers"][0]["env"] == []
 
 
 def test_one_operator_writes_a_database_on_a_volume():
     found = objects(ALL)
     deployment = named(found, "Deployment")["fairlead-operator"]
     assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    assert list(named(found, "PodDisruptionBudget")) == ["fairlead-scheduler"]
     assert "fairlead-history" in named(found, "PersistentVolumeClaim")
 
 
@@ -166,7 +140,7 @@ def test_the_url_of_a_database_stays_in_its_secret():
     found = objects(Values(image="f", history=History(secret_name="database", key="uri", port=6432)))
     key = {"secretKeyRef": {"name": "database", "key": "uri"}}
     assert {"name": "FAIRLEAD_DATABASE", "valueFrom": key} in pod(found, "operator")["containers"][0]["env"]
-    assert pod(found, "scheduler")["containers"][0]["env"] == []
+    assert "FAIRLEAD_DATABASE" not in str(pod(found, "scheduler"))
     assert {"protocol": "TCP", "port": 6432} in named(found, "NetworkPolicy")["fairlead-operator"]["spec"]["egress"][0]["ports"]
 
 
@@ -174,7 +148,7 @@ def test_both_processes_and_the_policies_know_the_configured_names():
     found = objects(ALL)
     [text] = named(found, "ConfigMap")["fairlead-configuration"]["data"].values()
     assert yaml.safe_load(text).items() >= ALL.configuration.items()
-    for process in ("scheduler", "operator"):
+    for process in PROCESSES:
         env = pod(found, process)["containers"][0]["env"]
         assert {"name": "FAIRLEAD_CONFIG", "value": "/etc/fairlead/configuration.yaml"} in env
     assert "'gpus'" in str(named(found, "ValidatingAdmissionPolicy"))
@@ -197,6 +171,9 @@ def test_policies_open_what_the_processes_need_and_no_more():
         ({"image": "f", "replica": 3}, "unknown field `replica`"),
         ({"image": "f", "replicas": 0}, "replicas"),
         ({"image": "a b"}, "image"),
+        ({"image": "f", "namespace": "Kube"}, "namespace"),
+        ({"image": "f", "history": {"secretname": "s"}}, r"unknown field `secretname` - at `\$.history`"),
+        ({"image": "f", "replicas": "2"}, r"Expected `int`, got `str` - at `\$.replicas`"),
         ({"image": "f", "history": {}}, "give one of secretName and storage"),
         ({"image": "f", "history": {"secretName": "s", "storage": "1Gi"}}, "give one of secretName and storage"),
         ({"image": "f", "history": {"storage": "much"}}, "history.storage"),

@@ -3,9 +3,12 @@
 import json
 import math
 
+import pulumi
 import pytest
 import yaml
 
+from fairlead.install import History, Values, objects
+from fairlead.install import kinds as installer
 from fairlead.pulumi import (
     AutoscaledDeployment,
     CpuUtilization,
@@ -34,6 +37,7 @@ from fairlead.pulumi import (
     admission_configuration,
     manifests,
 )
+from testbed import charts
 
 GPU = "nvidia.com/gpu"
 
@@ -248,9 +252,8 @@ def test_what_is_not_wanted_is_not_installed():
 def test_a_database_url_is_kept_in_a_secret():
     found = made(Fairlead, image="fairlead:1", history_url="postgresql://u:p@db/f")
     [operator] = kinds(found, "Deployment")["fairlead-operator"]["spec"]["template"]["spec"]["containers"]
-    assert operator["env"] == [
-        {"name": "FAIRLEAD_DATABASE", "valueFrom": {"secretKeyRef": {"name": "fairlead-history", "key": "url"}}}
-    ]
+    key = {"secretKeyRef": {"name": "fairlead-history", "key": "url"}}
+    assert {"name": "FAIRLEAD_DATABASE", "valueFrom": key} in operator["env"]
     assert "postgresql" not in str(operator)
     assert "fairlead-history" in kinds(found, "Secret")
 
@@ -262,17 +265,20 @@ def test_one_operator_writes_a_database_on_a_volume():
     assert deployments["fairlead-operator"]["spec"]["strategy"] == {"type": "Recreate"}
 
 
-def test_every_right_is_given_to_the_account_that_uses_it():
-    found = made(Fairlead, image="fairlead:1", history_storage="5Gi")
-    bound = {
-        (each["kind"], each["roleRef"]["name"]): each["subjects"][0]["name"]
-        for each in found
-        if each["kind"].endswith("RoleBinding") or each["kind"] == "RoleBinding"
-    }
-    for role in ("fairlead-scheduler", "fairlead-visibility-server", "fairlead-external-metrics-server"):
-        assert bound["ClusterRoleBinding", role] == bound["RoleBinding", role] == "fairlead-scheduler"
-    for role in ("fairlead-operator", "fairlead-history-server"):
-        assert bound["ClusterRoleBinding", role] == bound["RoleBinding", role] == "fairlead-operator"
+def test_the_platform_is_what_would_be_installed():
+    found = made(Fairlead, image="fairlead:1", namespace="ai", external_metrics=False, trusted=["ray"], history_storage="5Gi")
+    values = Values(image="fairlead:1", namespace="ai", trusted=["ray"], history=History(storage="5Gi"))
+    assert {installer.path(each): each for each in found} == {installer.path(each): each for each in objects(values)}
+
+
+def test_an_image_may_be_known_later_and_a_database_listen_elsewhere():
+    def program():
+        Fairlead(image=pulumi.Output.from_input("fairlead:2"), history_url="mysql://db/f", history_port=3306)
+
+    found = manifests(program)
+    for each in kinds(found, "Deployment").values():
+        assert each["spec"]["template"]["spec"]["containers"][0]["image"] == "fairlead:2"
+    assert "3306" in str(kinds(found, "NetworkPolicy")["fairlead-operator"])
 
 
 def test_manifests_of_ones_own_take_the_place_of_ours_and_their_roles_are_bound():
@@ -286,6 +292,28 @@ def test_manifests_of_ones_own_take_the_place_of_ours_and_their_roles_are_bound(
     assert not kinds(found, "CustomResourceDefinition")
     assert list(kinds(found, "ClusterRole")) == ["fairlead-scheduler"]
     assert kinds(found, "ClusterRoleBinding")["fairlead-scheduler"]["subjects"][0]["name"] == "fairlead-scheduler"
+    assert list(kinds(found, "ClusterRoleBinding")) == ["fairlead-scheduler"]
+    assert {"fairlead-scheduler", "fairlead-operator"} == set(kinds(found, "Deployment")) == set(kinds(found, "ServiceAccount"))
+
+
+def test_the_roles_of_charts_are_bound_to_the_accounts_that_use_them():
+    given = [yaml.safe_load(text) for file in ("rbac", "visibility") for text in charts.files()[f"{file}.yaml"].split("---\n")]
+    found = made(Fairlead, image="fairlead:0.9", manifests=given, external_metrics=False)
+    bound = {(each["kind"], each["metadata"]["name"]): each["subjects"][0]["name"] for each in found if "roleRef" in each}
+    for role in ("fairlead-scheduler", "fairlead-visibility-server"):
+        assert bound["ClusterRoleBinding", role] == bound["RoleBinding", role] == "fairlead-scheduler"
+    assert bound["ClusterRoleBinding", "fairlead-operator"] == "fairlead-operator"
+    assert ("ClusterRoleBinding", "fairlead-visibility") not in bound
+    assert kinds(found, "Service")["fairlead-visibility"]["metadata"]["namespace"] == "fairlead-system"
+
+
+def test_the_installation_of_another_version_is_applied_as_it_is():
+    given = objects(Values(image="fairlead:0.9", visibility=False))
+    found = made(Fairlead, image="fairlead:0.9", manifests=given, visibility=False, external_metrics=False)
+    assert {installer.path(each): each for each in found} == {installer.path(each): each for each in given}
+
+
+def test_manifests_that_are_none_are_refused():
     assert "is not a manifest" in refused(Fairlead, image="f", manifests=[{"kind": "Role"}])
 
 

@@ -7,6 +7,7 @@ import pytest
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
+from fairlead.cluster.kubernetes.lease import Elector
 from fairlead.cluster.port import Gone, Synced, Upsert
 from fairlead.core import invariants
 from fairlead.core.actions import serve
@@ -305,8 +306,10 @@ class Ready:
     def __init__(self, core):
         self.core = core
         self.client = Client(Config("http://nowhere"))
+        self.elector = Elector(self.client, namespace="kube-system", name="fairlead-scheduler", healthy=lambda: True)
 
     _unready = app.Scheduler._unready
+    _unfit = app.Scheduler._unfit
 
 
 async def test_readiness_of_the_inline_core(monkeypatch):
@@ -314,9 +317,13 @@ async def test_readiness_of_the_inline_core(monkeypatch):
     ready = Ready(core)
     core.start()
     assert ready._unready()
+    assert ready._unfit()
+    ready.elector.waiting = True
+    assert (bool(ready._unready()), ready._unfit()) == (True, "")
+    ready.elector.waiting = False
     core.send([Upsert(node("n")), Synced()])
     core._pass()
-    assert ready._unready() == ""
+    assert ready._unready() == ready._unfit() == ""
     monkeypatch.setattr(core_loop, "schedule", boom)
     for expected in (True, True, False):
         core._pass()

@@ -1,4 +1,4 @@
-"""`fairlead install`, `fairlead uninstall`: Fairlead in a cluster, without Helm."""
+"""`fairlead install`, `fairlead uninstall`: Fairlead in a cluster."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def install(
     kubeconfig: KubeconfigOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Install Fairlead in namespace kube-system, or bring an installation to this version and these values."""
+    """Install scheduler and operator, or bring an installation to this version and these values."""
     from fairlead.api import crds
-    from fairlead.install import ValuesError, objects
+    from fairlead.install import ValuesError, installed
     from fairlead.install.values import read
 
     if check and dry_run:
         raise typer.BadParameter("--check and --dry-run exclude each other")
     try:
-        manifests = objects(read(values, image))
+        manifests = installed(read(values, image))
     except ValuesError as error:
         fail(str(error), Exit.USAGE)
     if dry_run:
@@ -62,23 +62,29 @@ def uninstall(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Remove what `fairlead install` made. Workloads, custom resources and the volume of the history stay."""
-    from fairlead.install.apply import InstallError, remove
+    from fairlead.install.apply import InstallError, Removal, remove
 
-    async def work(client: Client) -> list[str]:
+    async def work(client: Client) -> Removal:
         return await remove(client, definitions=crds, limit=timeout)
 
     try:
-        removed = run(kubeconfig, work, writes=True)
+        found: Removal = run(kubeconfig, work, writes=True)
     except InstallError as error:
         fail(str(error))
-    emit({"removed": removed}, output, lambda: typer.echo(_count("removed", removed)))
+    emit(found, output, lambda: typer.echo(_count("removed", found.removed)))
+    for namespace in found.kept:
+        typer.echo(f"namespace {namespace} stays: it contains objects of others, or the volume of the history", err=True)
 
 
 def _apply(manifests: list[dict[str, Any]], kubeconfig: str, timeout: float, output: Output) -> None:
     from fairlead.cli.output import progress
     from fairlead.install.apply import InstallError, apply, name, running
+    from fairlead.install.preflight import preflight
 
     async def work(client: Client) -> tuple[list[str], list[str]]:
+        failed = [each for each in (await preflight(client, manifests)).checks if each.result == "failed"]
+        if failed:
+            raise InstallError("\n".join(["nothing is applied", *(f"{each.name}: {each.message}" for each in failed)]))
         with progress("applying") as report:
             removed = await apply(client, manifests, report)
         typer.echo(f"{len(manifests)} objects are applied; waiting for scheduler and operator", err=True)

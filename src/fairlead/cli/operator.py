@@ -35,11 +35,25 @@ def operator(
             show_default="leader-elect",
         ),
     ] = True,
-    address: Annotated[str, typer.Option(help="host:port of /metrics, /healthz, /readyz; empty: none.")] = "127.0.0.1:10260",
+    address: Annotated[
+        str, typer.Option(help="host:port of /metrics, /healthz, /readyz, /standbyz; empty: none.")
+    ] = "127.0.0.1:10260",
     history: HistoryOption = "",
     history_keep: Annotated[str, typer.Option(help="Retention of finished jobs in the history, such as 90d.")] = "400d",
     history_address: Annotated[
         str, typer.Option(help="host:port of the aggregated API history.fairlead.dev (charts/history.yaml).", show_default="none")
+    ] = "",
+    service_namespace: Annotated[
+        str, typer.Option(help="Namespace of the Service through which the API server reaches aggregated APIs.")
+    ] = "kube-system",
+    pod_address: Annotated[
+        str,
+        typer.Option(
+            envvar="FAIRLEAD_POD_ADDRESS",
+            help="Address of this pod: while it leads, the only endpoint of the Service of its aggregated API. Default: none, "
+            "and the Service has a selector.",
+            show_default=False,
+        ),
     ] = "",
     prometheus: Annotated[
         str, typer.Option(help="URL of a Prometheus with GPU utilization and GPU errors (DCGM).", show_default="none")
@@ -91,6 +105,8 @@ def operator(
         history=history,
         history_keep=keep,
         history_address=history_address,
+        service_namespace=service_namespace,
+        pod_address=pod_address,
         prometheus=prometheus,
         node_conditions=tuple(node_condition or CONDITIONS),
         max_members=max_members,

@@ -47,7 +47,8 @@ def scheduler(
         bool | None, typer.Option("--events/--no-events", help="Write Kubernetes events.", show_default="events")
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="host:port of /metrics, /healthz, /readyz; empty: none.", show_default="127.0.0.1:10259")
+        str | None,
+        typer.Option(help="host:port of /metrics, /healthz, /readyz, /standbyz; empty: none.", show_default="127.0.0.1:10259"),
     ] = None,
     visibility_address: Annotated[
         str | None,
@@ -62,6 +63,18 @@ def scheduler(
             show_default="none",
         ),
     ] = None,
+    service_namespace: Annotated[
+        str, typer.Option(help="Namespace of the Services through which the API server reaches aggregated APIs.")
+    ] = "kube-system",
+    pod_address: Annotated[
+        str,
+        typer.Option(
+            envvar="FAIRLEAD_POD_ADDRESS",
+            help="Address of this pod: while it leads, the only endpoint of the Services of its aggregated APIs. Default: none, "
+            "and the Services have selectors.",
+            show_default=False,
+        ),
+    ] = "",
     writers: Annotated[
         int | None, typer.Option(min=1, max=1024, help="Maximum number of API writes in flight.", show_default="256")
     ] = None,
@@ -89,6 +102,8 @@ def scheduler(
         "address": address,
         "visibility": visibility_address,
         "external_metrics": external_metrics_address,
+        "service_namespace": service_namespace,
+        "pod_address": pod_address,
         "writers": writers,
     }
     options = _options(config, given, strategy)

@@ -12,15 +12,26 @@ from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.install import kinds
 from fairlead.install.kinds import DEFINITION, Kind
 from fairlead.install.objects import MANAGED_BY, MANAGER
-from fairlead.install.rights import NAMESPACE
 
 Manifest = dict[str, Any]
 _POLL = 0.5  # seconds between two questions
+_OURS = f"{MANAGED_BY}={MANAGER}"
+_MADE_BY_LEADERS = "endpointslice.kubernetes.io/managed-by=fairlead"
+_OCCUPY = ("pods", "persistentvolumeclaims", "secrets", "services", "configmaps")
+"""Plurals of what keeps a namespace from being removed."""
+_OF_EVERY_NAMESPACE = "kube-root-ca.crt"
 _SERVED_WITHIN = 60.0  # seconds until custom resources are served, or the API server will not do so
 
 
 class InstallError(Exception):
     """What could not be applied, and why."""
+
+
+class Removal(msgspec.Struct):
+    """What was removed, and the namespaces that contain something else."""
+
+    removed: list[str]
+    kept: list[str]
 
 
 async def apply(client: Client, manifests: Sequence[Manifest], report: Callable[[int, int], None]) -> list[str]:
@@ -39,7 +50,8 @@ async def apply(client: Client, manifests: Sequence[Manifest], report: Callable[
         except ApiError as error:
             raise InstallError(f"{name(manifest)}: {error.message or error}") from error
     report(len(manifests), len(manifests))
-    wanted = {kinds.path(each) for each in manifests}
+    services = [each["metadata"] for each in manifests if each["kind"] == "Service"]
+    wanted = {kinds.path(each) for each in manifests} | {kinds.ENDPOINTS.path(each) for each in services}
     return [removed async for removed in _removed(client, lambda each: not each.stays, wanted)]
 
 
@@ -58,41 +70,44 @@ async def running(client: Client, manifests: Sequence[Manifest], limit: float) -
         await asyncio.sleep(_POLL)
 
 
-async def remove(client: Client, *, definitions: bool, limit: float) -> list[str]:
-    """Remove what was installed; what that was. definitions: those of the custom resources, too, and with them the resources.
+async def remove(client: Client, *, definitions: bool, limit: float) -> Removal:
+    """Remove what was installed. definitions: those of the custom resources, too, and with them the resources.
 
     The processes end first, within `limit` seconds: their accounts lose their rights only then. Raises `InstallError`.
     """
-    removed = [each async for each in _removed(client, lambda kind: kind.kind == "Deployment", set())]
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit
-    for process in removed:
-        app = process.rpartition("/")[2]
-        while await _of_app(client, app):
+    deployments = await _listed(client, kinds.DEPLOYMENT.collection(), _OURS)
+    removed = [each async for each in _removed(client, lambda kind: kind is kinds.DEPLOYMENT, set())]
+    for each in deployments:
+        while await _pods(client, each):
             if loop.time() >= deadline:
-                raise InstallError(f"the pods of {app} have not ended: `kubectl get pods -n {NAMESPACE} -l app={app}` shows them")
+                app, namespace = each["metadata"]["name"], each["metadata"]["namespace"]
+                raise InstallError(f"the pods of {app} have not ended: `kubectl get pods -n {namespace} -l app={app}` shows them")
             await asyncio.sleep(_POLL)
     removed += [each async for each in _removed(client, lambda kind: not kind.stays, set())]
+    kept = await _gone(client, kinds.NAMESPACE, loop.time() + limit)
     if definitions:
         removed += [each async for each in _removed(client, lambda kind: kind.kind == DEFINITION, set())]
-        await _gone(client, loop.time() + limit)
-    return removed
+        await _gone(client, kinds.ORDER[0], loop.time() + limit)
+    return Removal(removed, kept)
 
 
 def rolled_out(deployment: Manifest) -> bool:
-    """Whether its pods are those of its present template and one of them is ready. Only the leader ever is."""
+    """Whether all its pods are those of its present template, and are ready: one to lead, the others to take over."""
     status = deployment.get("status") or {}
     present = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
     updated = status.get("updatedReplicas", 0) >= deployment["spec"]["replicas"]
     no_older = status.get("replicas", 0) <= status.get("updatedReplicas", 0)
-    return bool(present and updated and no_older) and bool(status.get("readyReplicas"))
+    ready = status.get("readyReplicas", 0) >= deployment["spec"]["replicas"]
+    return bool(present and updated and no_older and ready)
 
 
 def obstacles(deployment: Manifest, pods: Sequence[Manifest]) -> Iterator[str]:
     """Why a Deployment does not run, in sentences."""
     app, wanted = deployment["metadata"]["name"], deployment["spec"]["replicas"]
     status = deployment.get("status") or {}
-    yield f"{app}: {status.get('readyReplicas', 0)} of its {wanted} pods are ready; one has to be"
+    yield f"{app}: {status.get('readyReplicas', 0)} of its {wanted} pods are ready"
     for condition in status.get("conditions") or ():
         if (condition["type"], condition["status"]) in (("ReplicaFailure", "True"), ("Progressing", "False")):
             yield f"{app}: {condition.get('reason')}: {condition.get('message')}"
@@ -121,11 +136,7 @@ def _waits(pod: Manifest) -> str:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return f"{condition.get('reason')}: {condition.get('message', '')}".removesuffix(": ")
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
-    return (
-        ""
-        if ready
-        else f"{status.get('phase', 'Pending')}, not ready: `kubectl logs -n {NAMESPACE}` shows why, or it is a standby"
-    )
+    return "" if ready else f"{status.get('phase', 'Pending')}, not ready: its log shows why"
 
 
 async def _served(definitions: Sequence[Manifest], client: Client) -> None:
@@ -156,26 +167,39 @@ async def _not_served(definition: Manifest, client: Client) -> str:
     return ""
 
 
-async def _gone(client: Client, deadline: float) -> None:
-    """Return once the definitions are gone: all custom resources go before them."""
-    selector = f"{MANAGED_BY}={MANAGER}"
-    while left := await _listed(client, kinds.ORDER[0].collection(), selector):
+async def _gone(client: Client, kind: Kind, deadline: float) -> list[str]:
+    """Return once those of ours that are being deleted are gone, with all that they contain; the names of the others."""
+    while True:
+        there = await _listed(client, kind.collection(), _OURS)
+        ending = [each["metadata"]["name"] for each in there if each["metadata"].get("deletionTimestamp")]
+        if not ending:
+            return [each["metadata"]["name"] for each in there]
         if asyncio.get_running_loop().time() >= deadline:
-            raise InstallError(
-                f"custom resources are still being deleted: {', '.join(each['metadata']['name'] for each in left)}"
-            )
+            raise InstallError(f"{kind.kind}: still being deleted: {', '.join(ending)}")
         await asyncio.sleep(_POLL)
+
+
+async def _occupied(client: Client, namespace: str) -> bool:
+    """Whether a namespace contains what others made, or what stays."""
+    for plural in _OCCUPY:
+        found = await _listed(client, f"/api/v1/namespaces/{namespace}/{plural}")
+        if any(each["metadata"]["name"] != _OF_EVERY_NAMESPACE for each in found):
+            return True
+    return False
 
 
 async def _removed(client: Client, chosen: Callable[[Kind], bool], but: set[str]) -> Any:
     """Delete what `fairlead install` made of some kinds, but for some paths; yields what was deleted."""
     body = encode({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"})
+    services = [kinds.ENDPOINTS.path(each["metadata"]) for each in await _listed(client, kinds.SERVICE.collection(), _OURS)]
     for kind in reversed(kinds.ORDER):
         if not chosen(kind):
             continue
-        for each in await _listed(client, kind.collection(NAMESPACE), f"{MANAGED_BY}={MANAGER}"):
-            path = f"{kind.collection(NAMESPACE)}/{each['metadata']['name']}"
-            if path in but or each["metadata"].get("deletionTimestamp"):
+        for each in await _listed(client, kind.collection(), _MADE_BY_LEADERS if kind is kinds.ENDPOINTS else _OURS):
+            path = kind.path(each["metadata"])
+            if path in but or each["metadata"].get("deletionTimestamp") or (kind is kinds.ENDPOINTS and path not in services):
+                continue
+            if kind is kinds.NAMESPACE and await _occupied(client, each["metadata"]["name"]):
                 continue
             try:
                 await client.delete(path, body)
@@ -187,14 +211,11 @@ async def _removed(client: Client, chosen: Callable[[Kind], bool], but: set[str]
 
 
 async def _pods(client: Client, deployment: Manifest) -> list[Manifest]:
-    return await _of_app(client, deployment["metadata"]["name"])
+    metadata = deployment["metadata"]
+    return await _listed(client, f"/api/v1/namespaces/{metadata['namespace']}/pods", f"app={metadata['name']}")
 
 
-async def _of_app(client: Client, app: str) -> list[Manifest]:
-    return await _listed(client, f"/api/v1/namespaces/{NAMESPACE}/pods", f"app={app}")
-
-
-async def _listed(client: Client, path: str, selector: str) -> list[Manifest]:
+async def _listed(client: Client, path: str, selector: str = "") -> list[Manifest]:
     """The objects with labels; none of a kind that is not served."""
     try:
         found: list[Manifest] = msgspec.json.decode(await client.get(path, labelSelector=selector))["items"]

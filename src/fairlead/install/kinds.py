@@ -19,15 +19,25 @@ class Kind(msgspec.Struct, frozen=True):
     stays: bool = False
 
     def collection(self, namespace: str = "") -> str:
-        """The path of its objects."""
+        """The path of its objects: of a namespace, or of the cluster."""
         prefix = f"/apis/{self.version}" if "/" in self.version else f"/api/{self.version}"
-        return f"{prefix}/namespaces/{namespace}/{self.plural}" if self.namespaced else f"{prefix}/{self.plural}"
+        return f"{prefix}/namespaces/{namespace}/{self.plural}" if self.namespaced and namespace else f"{prefix}/{self.plural}"
+
+    def path(self, metadata: dict[str, Any]) -> str:
+        """The path of one of them."""
+        return f"{self.collection(metadata.get('namespace', ''))}/{metadata['name']}"
 
 
+NAMESPACE = Kind("v1", "Namespace", "namespaces")
+SERVICE = Kind("v1", "Service", "services", namespaced=True)
+ENDPOINTS = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", namespaced=True)
+"""Made by the leader for a Service, and removed with it."""
+DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
 _ADMISSION, _FLOW, _RBAC = "admissionregistration.k8s.io/v1", "flowcontrol.apiserver.k8s.io/v1", "rbac.authorization.k8s.io/v1"
 
 ORDER = (
     Kind("apiextensions.k8s.io/v1", DEFINITION, "customresourcedefinitions", stays=True),
+    NAMESPACE,
     Kind(_FLOW, "PriorityLevelConfiguration", "prioritylevelconfigurations"),
     Kind(_FLOW, "FlowSchema", "flowschemas"),
     Kind("v1", "ServiceAccount", "serviceaccounts", namespaced=True),
@@ -35,16 +45,19 @@ ORDER = (
     Kind(_RBAC, "ClusterRoleBinding", "clusterrolebindings"),
     Kind(_RBAC, "Role", "roles", namespaced=True),
     Kind(_RBAC, "RoleBinding", "rolebindings", namespaced=True),
+    Kind("v1", "ConfigMap", "configmaps", namespaced=True),
+    Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True, stays=True),
+    Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", namespaced=True),
+    SERVICE,
+    ENDPOINTS,
+    Kind("apiregistration.k8s.io/v1", "APIService", "apiservices"),
+    Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True),
+    DEPLOYMENT,
+    # Until the API server has read the objects that a policy reads, it refuses all that the policy is about: Deployments, too.
     Kind(_ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
     Kind(_ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
     Kind(_ADMISSION, "MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
     Kind(_ADMISSION, "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
-    Kind("v1", "ConfigMap", "configmaps", namespaced=True),
-    Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True, stays=True),
-    Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", namespaced=True),
-    Kind("v1", "Service", "services", namespaced=True),
-    Kind("apiregistration.k8s.io/v1", "APIService", "apiservices"),
-    Kind("apps/v1", "Deployment", "deployments", namespaced=True),
 )
 _BY_NAME = {(each.version, each.kind): each for each in ORDER}
 _RANK = {each: number for number, each in enumerate(ORDER)}
@@ -62,5 +75,4 @@ def rank(manifest: dict[str, Any]) -> int:
 
 def path(manifest: dict[str, Any]) -> str:
     """Where an object is."""
-    metadata = manifest["metadata"]
-    return f"{of(manifest).collection(metadata.get('namespace', ''))}/{metadata['name']}"
+    return of(manifest).path(manifest["metadata"])

@@ -14,7 +14,7 @@ from fairlead.cluster.times import seconds
 from fairlead.install import kinds
 from fairlead.install.kinds import Kind
 from fairlead.install.objects import MANAGED_BY, MANAGER
-from fairlead.install.rights import NAMESPACE
+from fairlead.install.rights import LEASES, PROCESSES, account
 
 Manifest = dict[str, Any]
 OLDEST = (1, 36)
@@ -25,7 +25,7 @@ _GRANTS = {"clusterroles": "escalate", "roles": "escalate", "clusterrolebindings
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _OTHERS = {"kueue": "Kueue", "kai-": "KAI", "volcano": "Volcano", "vc-scheduler": "Volcano", "yunikorn": "YuniKorn"}
 """Parts of the names of Leases and their namespaces -> whose they are."""
-_OURS = ("fairlead-scheduler", "fairlead-operator")
+_OURS = {f"{LEASES}/{account(process)}" for process in PROCESSES}
 
 
 class Check(msgspec.Struct):
@@ -51,6 +51,7 @@ async def preflight(client: Client, manifests: Sequence[Manifest]) -> Preflight:
         of_version(version),
         await _served(client, wanted),
         await _rights(client, wanted),
+        *[each async for each in _namespaces(client, manifests)],
         *[each async for each in _servers(client, manifests)],
         *await _leases(client),
     ]
@@ -75,7 +76,7 @@ def of_leases(leases: Sequence[Manifest], now: float, *, deployed: bool) -> Iter
         if not holder or seconds(spec.get("renewTime")) + length < now:
             continue
         where = f"{metadata['namespace']}/{metadata['name']}"
-        if where in {f"{NAMESPACE}/{name}" for name in _OURS}:
+        if where in _OURS:
             if not deployed:
                 message = f"{where} is held by {holder}: end that process, which was not installed by `fairlead install`"
                 yield Check("leases", "failed", message)
@@ -114,7 +115,6 @@ async def _rights(client: Client, wanted: Sequence[Kind]) -> Check:
     async def may(kind: Kind, verb: str) -> str:
         resource = roles.get(kind.plural, kind.plural) if verb == "bind" else kind.plural
         attributes = {"verb": verb, "group": kind.version.rpartition("/")[0], "resource": resource}
-        attributes |= {"namespace": NAMESPACE} if kind.namespaced else {}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -129,15 +129,29 @@ async def _rights(client: Client, wanted: Sequence[Kind]) -> Check:
     return Check("rights", "passed", "you may apply and remove all objects")
 
 
+async def _namespaces(client: Client, manifests: Sequence[Manifest]) -> Any:
+    """Whether the namespace is another's: it would be restricted, and removed with the installation."""
+    for manifest in manifests:
+        if manifest["kind"] != kinds.NAMESPACE.kind:
+            continue
+        found = await _found(client, kinds.path(manifest))
+        if found is not None and (found["metadata"].get("labels") or {}).get(MANAGED_BY) != MANAGER:
+            name = manifest["metadata"]["name"]
+            message = f"{name} exists, and others may use it: choose another, or label it {MANAGED_BY}={MANAGER}"
+            yield Check("namespace", "failed", message)
+
+
 async def _servers(client: Client, manifests: Sequence[Manifest]) -> Any:
     """Whether another server has one of the aggregated APIs."""
     for manifest in manifests:
         if manifest["kind"] != "APIService":
             continue
         found = await _found(client, kinds.path(manifest))
-        service = ((found or {}).get("spec") or {}).get("service") or {}
+        if found is None or (found["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER:
+            continue
+        service = found["spec"].get("service") or {}
         wanted = manifest["spec"]["service"]
-        if found is not None and (service.get("namespace"), service.get("name")) != (wanted["namespace"], wanted["name"]):
+        if (service.get("namespace"), service.get("name")) != (wanted["namespace"], wanted["name"]):
             whose = f"{service.get('namespace')}/{service.get('name')}"
             message = f"{manifest['metadata']['name']} is served by {whose}: set externalMetrics or visibility to false"
             yield Check("aggregated APIs", "failed", message)
@@ -151,8 +165,15 @@ async def _leases(client: Client) -> list[Check]:
         if error.code != 403:
             raise
         return [Check("leases", "note", "you may not list Leases: other schedulers are not known")]
-    deployment = await _found(client, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/fairlead-scheduler")
-    deployed = deployment is not None and (deployment["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER
+    try:
+        deployments = msgspec.json.decode(
+            await client.get(kinds.DEPLOYMENT.collection(), labelSelector=f"{MANAGED_BY}={MANAGER}")
+        )
+        deployed = bool(deployments["items"])
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        deployed = False
     checks = list(of_leases(leases, client.clock(), deployed=deployed))
     return checks or [Check("leases", "passed", "no other scheduler leads here")]
 

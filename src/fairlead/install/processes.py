@@ -6,45 +6,55 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import yaml
 
 from fairlead.api.names import CONFIG_VARIABLE
-from fairlead.install import charts
-from fairlead.install.rights import NAMESPACE, PROCESSES, served
+from fairlead.install import apis
+from fairlead.install.rights import PROCESSES, account
 from fairlead.install.values import Values
 
 PORTS = {"scheduler": 10259, "operator": 10260}
 """Process -> where its /metrics is."""
-API_PORTS = {"visibility": 6443, "history": 6444, "external-metrics": 6445}
-"""Aggregated API -> where its process serves it."""
 _CONFIGURATION, _CONFIGURED = "fairlead-configuration", "/etc/fairlead"
 _DATABASE, _FOLDER = "fairlead-history", "/var/lib/fairlead"
 _USER = 65532
 _DNS = [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
 
 
+class _Mounted(msgspec.Struct):
+    """Environment, mounts and volumes of a pod. The certificate of an aggregated API is loaded from a file below /tmp."""
+
+    env: list[dict[str, Any]] = []
+    mounts: list[dict[str, Any]] = msgspec.field(default_factory=lambda: [{"name": "tmp", "mountPath": "/tmp"}])  # noqa: S108
+    volumes: list[dict[str, Any]] = msgspec.field(
+        default_factory=lambda: [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
+    )
+
+
 def files(values: Values) -> Iterator[dict[str, Any]]:
     """What the Deployments mount."""
     if values.configuration:
         text = yaml.safe_dump(values.document(), sort_keys=True)
-        yield {**_object("v1", "ConfigMap", _CONFIGURATION), "data": {"configuration.yaml": text}}
+        yield {**_object("v1", "ConfigMap", _CONFIGURATION, values), "data": {"configuration.yaml": text}}
     if values.history is not None and values.history.storage is not None:
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": values.history.storage}}}
-        yield {**_object("v1", "PersistentVolumeClaim", _DATABASE), "spec": spec}
+        yield {**_object("v1", "PersistentVolumeClaim", _DATABASE, values), "spec": spec}
 
 
 def network(values: Values) -> Iterator[dict[str, Any]]:
-    """Services of the aggregated APIs, and what else reaches the processes and is reached by them."""
-    for api in served(values):
-        yield from charts.of_kind(f"{api}.yaml", "Service")
+    """What reaches the processes and is reached by them; the rest is denied.
+
+    No source is named: the API server and the kubelet, which ask them, are no pods.
+    """
     if not values.network_policies:
         return
     for process in PROCESSES:
-        into = [PORTS[process], *(API_PORTS[api] for api, server in served(values).items() if server == process)]
+        into = [PORTS[process], *(api.port for api in apis.served(values, process))]
         yield {
-            **_object("networking.k8s.io/v1", "NetworkPolicy", f"fairlead-{process}"),
+            **_object("networking.k8s.io/v1", "NetworkPolicy", account(process), values),
             "spec": {
-                "podSelector": {"matchLabels": {"app": f"fairlead-{process}"}},
+                "podSelector": {"matchLabels": {"app": account(process)}},
                 "policyTypes": ["Ingress", "Egress"],
                 "ingress": [{"ports": [_tcp(port) for port in into]}],
                 "egress": [{"ports": [*_DNS, *(_tcp(port) for port in _reached(process, values))]}],
@@ -55,36 +65,50 @@ def network(values: Values) -> Iterator[dict[str, Any]]:
 def deployments(values: Values) -> Iterator[dict[str, Any]]:
     """Both processes."""
     for process in PROCESSES:
-        name = f"fairlead-{process}"
+        name = account(process)
         mounted = _mounted(process, values)
-        sole = any("persistentVolumeClaim" in volume for volume in mounted["volumes"])  # a volume that one pod may mount
-        # Only the leader is ready. A rollout that waited for standbys would not end: the leader leaves with the others.
-        together = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%", "maxSurge": 1}}
+        sole = any("persistentVolumeClaim" in volume for volume in mounted.volumes)  # a volume that one pod may mount
+        # A pod leaves once its successor waits for the lease, or leads.
+        rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
         yield {
-            **_object("apps/v1", "Deployment", name),
+            **_object("apps/v1", "Deployment", name, values),
             "spec": {
                 "replicas": 1 if sole else values.replicas,
                 "selector": {"matchLabels": {"app": name}},
-                "strategy": {"type": "Recreate"} if sole else together,
+                "strategy": {"type": "Recreate"} if sole else rolling,
                 "template": {"metadata": {"labels": {"app": name}}, "spec": _pod(process, values, mounted)},
             },
         }
 
 
-def _pod(process: str, values: Values, mounted: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def budgets(values: Values) -> Iterator[dict[str, Any]]:
+    """A drain takes one pod of a process at a time, and the next once another is ready to lead."""
+    for each in deployments(values):
+        if each["spec"]["replicas"] > 1:
+            yield {
+                **_object("policy/v1", "PodDisruptionBudget", each["metadata"]["name"], values),
+                "spec": {
+                    "maxUnavailable": 1,
+                    "selector": each["spec"]["selector"],
+                    "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                },
+            }
+
+
+def _pod(process: str, values: Values, mounted: _Mounted) -> dict[str, Any]:
     """A pod as the Pod Security Standard `restricted` has it. Replicas prefer nodes of their own."""
-    name, port = f"fairlead-{process}", PORTS[process]
+    name, port = account(process), PORTS[process]
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}}
     container = {
         "name": process,
         "image": values.image,
         "args": [process, "--address", f"0.0.0.0:{port}", *_flags(process, values)],
-        "env": mounted["env"],
-        "volumeMounts": mounted["mounts"],
+        "env": mounted.env,
+        "volumeMounts": mounted.mounts,
         "ports": [{"name": "metrics", "containerPort": port, "protocol": "TCP"}],
         "resources": {"requests": dict(values.requests)},
         "livenessProbe": {"httpGet": {"port": port, "path": "/healthz"}, "periodSeconds": 10, "failureThreshold": 6},
-        "readinessProbe": {"httpGet": {"port": port, "path": "/readyz"}, "periodSeconds": 5},
+        "readinessProbe": {"httpGet": {"port": port, "path": "/standbyz"}, "periodSeconds": 5},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -98,7 +122,7 @@ def _pod(process: str, values: Values, mounted: dict[str, list[dict[str, Any]]])
             "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]}
         },
         "containers": [container],
-        "volumes": mounted["volumes"],
+        "volumes": mounted.volumes,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -109,38 +133,35 @@ def _pod(process: str, values: Values, mounted: dict[str, list[dict[str, Any]]])
 
 
 def _flags(process: str, values: Values) -> list[str]:
-    flags = [
-        word
-        for api, server in served(values).items()
-        if server == process
-        for word in (f"--{api}-address", f"0.0.0.0:{API_PORTS[api]}")
-    ]
+    served = apis.served(values, process)
+    flags = [word for api in served for word in (f"--{api.name}-address", f"0.0.0.0:{api.port}")]
+    flags += ["--service-namespace", values.namespace] if served else []
     if process == "operator":
         flags += ["--prometheus", values.prometheus] if values.prometheus else []
         flags += [word for each in values.provisioning_classes for word in ("--provisioning-class", each)]
     return flags
 
 
-def _mounted(process: str, values: Values) -> dict[str, list[dict[str, Any]]]:
-    """Environment, mounts and volumes of a process's pod."""
-    env: list[dict[str, Any]] = []
-    # Certificates of the aggregated APIs are loaded from files there; the rest of the file system is read-only.
-    mounts: list[dict[str, Any]] = [{"name": "scratch", "mountPath": "/tmp"}]  # noqa: S108 - of the pod alone
-    volumes: list[dict[str, Any]] = [{"name": "scratch", "emptyDir": {"sizeLimit": "16Mi"}}]
+def _mounted(process: str, values: Values) -> _Mounted:
+    mounted = _Mounted()
+    if apis.served(values, process):
+        mounted.env.append(
+            {"name": "FAIRLEAD_POD_ADDRESS", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
+        )
     if values.configuration:
-        env.append({"name": CONFIG_VARIABLE, "value": f"{_CONFIGURED}/configuration.yaml"})
-        mounts.append({"name": "configuration", "mountPath": _CONFIGURED, "readOnly": True})
-        volumes.append({"name": "configuration", "configMap": {"name": _CONFIGURATION}})
+        mounted.env.append({"name": CONFIG_VARIABLE, "value": f"{_CONFIGURED}/configuration.yaml"})
+        mounted.mounts.append({"name": "configuration", "mountPath": _CONFIGURED, "readOnly": True})
+        mounted.volumes.append({"name": "configuration", "configMap": {"name": _CONFIGURATION}})
     history = values.history
     if process == "operator" and history is not None:
         if history.storage is None:
             key = {"secretKeyRef": {"name": history.secret_name, "key": history.key}}
-            env.append({"name": "FAIRLEAD_DATABASE", "valueFrom": key})
+            mounted.env.append({"name": "FAIRLEAD_DATABASE", "valueFrom": key})
         else:
-            env.append({"name": "FAIRLEAD_DATABASE", "value": f"sqlite:///{_FOLDER}/history.db"})
-            mounts.append({"name": "history", "mountPath": _FOLDER})
-            volumes.append({"name": "history", "persistentVolumeClaim": {"claimName": _DATABASE}})
-    return {"env": env, "mounts": mounts, "volumes": volumes}
+            mounted.env.append({"name": "FAIRLEAD_DATABASE", "value": f"sqlite:///{_FOLDER}/history.db"})
+            mounted.mounts.append({"name": "history", "mountPath": _FOLDER})
+            mounted.volumes.append({"name": "history", "persistentVolumeClaim": {"claimName": _DATABASE}})
+    return mounted
 
 
 def _reached(process: str, values: Values) -> list[int]:
@@ -159,5 +180,5 @@ def _tcp(port: int) -> dict[str, Any]:
     return {"protocol": "TCP", "port": port}
 
 
-def _object(version: str, kind: str, name: str) -> dict[str, Any]:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}}
+def _object(version: str, kind: str, name: str, values: Values) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": values.namespace}}

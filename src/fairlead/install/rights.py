@@ -1,71 +1,84 @@
-"""Accounts and rights: one account and one role per process, and the roles of people."""
+"""Accounts, roles and bindings: one account and one set of rules per process, and the roles of people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fairlead.api import names
-from fairlead.install import charts
+from fairlead.install import apis, roles
+from fairlead.install.roles import Rule
 from fairlead.install.values import Values
+from fairlead.scheduler.external_metrics import METRICS
 
-NAMESPACE = "kube-system"
-"""Where both processes run: their leases, and the Services of their APIs, are there."""
+LEASES = "kube-system"
+"""Where the leases are, wherever the processes run: of two installations one leads."""
 PROCESSES = ("scheduler", "operator")
 _RBAC = "rbac.authorization.k8s.io"
-_READ = ["get", "list", "watch"]
-_WRITE = ["create", "update", "patch", "delete", "deletecollection"]
-_OF_USERS = ["aijobs", "podgroups"]
-_OF_ADMINISTRATORS = ["queues", "serviceclasses", "nodepools", "reservations"]
+_AUTOSCALERS = {"kind": "ServiceAccount", "name": "horizontal-pod-autoscaler", "namespace": "kube-system"}
 
 
-def served(values: Values) -> dict[str, str]:
-    """The aggregated APIs: the file of `charts/` -> the process that serves it."""
-    wanted = {
-        "visibility": ("scheduler", values.visibility),
-        "external-metrics": ("scheduler", values.external_metrics),
-        "history": ("operator", values.history is not None),
-    }
-    return {api: process for api, (process, serves) in wanted.items() if serves}
+def account(process: str) -> str:
+    """The ServiceAccount of a process, and its roles."""
+    return f"fairlead-{process}"
+
+
+def usernames(namespace: str) -> list[str]:
+    """The accounts as the API server knows them."""
+    return [f"system:serviceaccount:{namespace}:{account(process)}" for process in PROCESSES]
 
 
 def of_processes(values: Values) -> Iterator[dict[str, Any]]:
-    """Account, role and bindings of each process."""
+    """Account, roles and bindings of each process."""
     for process in PROCESSES:
-        name = f"fairlead-{process}"
-        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}
-        serves = [api for api, server in served(values).items() if server == process]
-        for kind, where in (("ClusterRole", {}), ("Role", {"namespace": NAMESPACE})):
-            rules = charts.rules("rbac.yaml", kind, name)
-            for api in serves:
-                rules += [rule for rule in charts.rules(f"{api}.yaml", kind, f"fairlead-{api}-server") if rule not in rules]
-            yield {**_named(kind, name, where), "rules": rules}
-            yield {
-                **_named(f"{kind}Binding", name, where),
-                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
-                "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
-            }
+        name, metadata = account(process), {"name": account(process), "namespace": values.namespace}
+        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+        served = apis.served(values, process)
+        everywhere = [*roles.OF_PROCESS[process], *(roles.of_server(each.registered) for each in served)]
+        yield role(name, everywhere)
+        yield binding(name, "", metadata)
+        inside = {LEASES: [*roles.of_lease(process), *([roles.OF_SERVERS] if served else [])]}
+        if served:
+            inside.setdefault(values.namespace, []).extend(roles.of_endpoints(tuple(each.service for each in served)))
+        for namespace, rules in inside.items():
+            yield role(name, rules, namespace)
+            yield binding(name, namespace, metadata)
 
 
 def of_people(values: Values) -> Iterator[dict[str, Any]]:
     """Roles that Kubernetes' own `view`, `edit` and `admin` contain, and what autoscalers may read."""
-    answers = [
-        rule for api in ("visibility", "history") for rule in charts.rules(f"{api}.yaml", "ClusterRole", f"fairlead-{api}")
-    ]
-    reads = [{"apiGroups": [names.GROUP], "resources": [*_OF_USERS, *_OF_ADMINISTRATORS], "verbs": _READ}]
-    yield _aggregated("viewer", "view", [*reads, *answers])
-    yield _aggregated("user", "edit", [{"apiGroups": [names.GROUP], "resources": _OF_USERS, "verbs": _WRITE}])
-    yield _aggregated("admin", "admin", [{"apiGroups": [names.GROUP], "resources": _OF_ADMINISTRATORS, "verbs": _WRITE}])
+    yield role("fairlead-viewer", roles.OF_VIEWERS, into=["view"])
+    yield role("fairlead-user", roles.OF_USERS, into=["edit"])
+    yield role("fairlead-admin", roles.OF_ADMINISTRATORS, into=["admin"])
     if values.external_metrics:
-        yield from charts.of_kind("external-metrics.yaml", "ClusterRoleBinding")
-        name = "fairlead-external-metrics"
-        yield {**_named("ClusterRole", name, {}), "rules": charts.rules("external-metrics.yaml", "ClusterRole", name)}
+        yield from of_autoscalers()
 
 
-def _aggregated(who: str, into: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
-    labels = {f"{_RBAC}/aggregate-to-{into}": "true"}
-    return {**_named("ClusterRole", f"fairlead-{who}", {"labels": labels}), "rules": rules}
+def of_autoscalers() -> Iterator[dict[str, Any]]:
+    """What the HorizontalPodAutoscaler controller may read, with its own account."""
+    name = apis.EXTERNAL_METRICS.service
+    yield role(name, [roles.of_autoscalers(tuple(METRICS))])
+    yield binding(name, "", _AUTOSCALERS)
 
 
-def _named(kind: str, name: str, more: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": {"name": name, **more}}
+def role(name: str, rules: Iterable[Rule], namespace: str = "", into: Iterable[str] = ()) -> dict[str, Any]:
+    """A Role in a namespace, or a ClusterRole. into: the roles of Kubernetes that contain it."""
+    labels = {f"{_RBAC}/aggregate-to-{each}": "true" for each in into}
+    return {
+        **_named("Role" if namespace else "ClusterRole", name, namespace, labels),
+        "rules": [each.manifest() for each in rules],
+    }
+
+
+def binding(name: str, namespace: str, subject: dict[str, Any]) -> dict[str, Any]:
+    """Of the role of this name to a ServiceAccount."""
+    kind = "Role" if namespace else "ClusterRole"
+    return {
+        **_named(f"{kind}Binding", name, namespace, {}),
+        "subjects": [{**subject, "kind": "ServiceAccount"}],
+        "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+    }
+
+
+def _named(kind: str, name: str, namespace: str, labels: dict[str, str]) -> dict[str, Any]:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **({"labels": labels} if labels else {})}
+    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata}

@@ -16,6 +16,10 @@ _Text = Annotated[str, msgspec.Meta(pattern=r"^\S+$", max_length=512)]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 
 
+NAMESPACE = "fairlead-system"
+"""Where scheduler and operator run, unless another namespace is chosen."""
+
+
 class ValuesError(ValueError):
     """Values that cannot be used: where, and what to do."""
 
@@ -25,7 +29,7 @@ class _Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True, froze
 
 
 class History(_Section, frozen=True):
-    """Where the operator records what jobs used; one of the two. secretName: a Secret of kube-system whose key `key` is the URL
+    """Where the operator records what jobs used; one of the two. secretName: a Secret of the namespace whose key `key` is the URL
     of a database that listens on `port`. storage: the size of a volume for a SQLite database with one operator.
     """
 
@@ -36,7 +40,8 @@ class History(_Section, frozen=True):
 
 
 class Values(_Section, frozen=True):
-    """All choices. image: with `fairlead` as its entry point. replicas: of each process, of which one leads.
+    """All choices. image: with `fairlead` as its entry point. namespace: where both processes run; it is created and admits only
+    pods of the Pod Security Standard `restricted`, unless it is kube-system. replicas: of each process, of which one leads.
 
     configuration: the scheduler's configuration file without its first two lines. trusted, provisioningClasses,
     requireScheduler: as of `fairlead crds --policies`. visibility: researchers' API; externalMetrics: that of autoscalers, of
@@ -45,6 +50,7 @@ class Values(_Section, frozen=True):
     """
 
     image: _Text
+    namespace: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] = NAMESPACE
     replicas: Annotated[int, msgspec.Meta(ge=1, le=9)] = 2
     configuration: dict[str, Any] = {}
     trusted: list[_Text] = []

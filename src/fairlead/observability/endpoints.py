@@ -1,4 +1,4 @@
-"""/metrics, /healthz and /readyz of a running process."""
+"""/metrics, /healthz, /readyz and /standbyz of a running process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ class CannotServeError(OSError):
 
 
 @asynccontextmanager
-async def served(address: str, metrics: Callable[[], Awaitable[bytes]], health: Probe, ready: Probe) -> AsyncIterator[None]:
-    """Serve while the context is open. address: host:port; empty: nothing is served. Raises `CannotServeError`."""
+async def served(
+    address: str, metrics: Callable[[], Awaitable[bytes]], health: Probe, ready: Probe, standby: Probe
+) -> AsyncIterator[None]:
+    """Serve while the context is open. address: host:port; empty: nothing is served. Raises `CannotServeError`.
+
+    ready: to decide; standby: that, or to take over.
+    """
     if not address:
         yield
         return
@@ -27,16 +32,20 @@ async def served(address: str, metrics: Callable[[], Awaitable[bytes]], health: 
     async def exposition(_: web.Request) -> web.Response:
         return web.Response(body=await metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def answer(probe: Probe) -> web.Response:
-        wrong = probe()
-        return web.Response(status=503, text=wrong) if wrong else web.Response(text="ok")
+    def asking(probe: Probe) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(_: web.Request) -> web.Response:
+            wrong = probe()
+            return web.Response(status=503, text=wrong) if wrong else web.Response(text="ok")
+
+        return answer
 
     application = web.Application()
     application.add_routes(
         [
             web.get("/metrics", exposition),
-            web.get("/healthz", lambda _: answer(health)),
-            web.get("/readyz", lambda _: answer(ready)),
+            web.get("/healthz", asking(health)),
+            web.get("/readyz", asking(ready)),
+            web.get("/standbyz", asking(standby)),
         ]
     )
     runner = web.AppRunner(application, access_log=None)

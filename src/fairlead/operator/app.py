@@ -11,6 +11,7 @@ import structlog
 from fairlead.cluster import grouping
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
+from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.observability.ending import on_signals
 from fairlead.observability.endpoints import NOT_SYNCED, served
@@ -19,7 +20,7 @@ from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.budgets import Budgets
 from fairlead.operator.faults import Faults
 from fairlead.operator.gangs import Gangs
-from fairlead.operator.history_api import HistoryApi
+from fairlead.operator.history_api import SERVICE, HistoryApi
 from fairlead.operator.jobs.controller import Jobs
 from fairlead.operator.jobs.counters import Counters as JobCounters
 from fairlead.operator.jobs.hardware import CONDITIONS
@@ -42,9 +43,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     address: host:port of /metrics, /healthz and /readyz; empty serves none. lease_*: seconds, see `Elector`.
     history: URL of the database for what jobs used, empty: none is kept; history_keep: for how many seconds;
-    history_address: host:port of the aggregated API `history.fairlead.dev`, empty: not served. prometheus: URL of
-    the server that has the use and the errors of GPUs; empty: they are not asked for. node_conditions: `TYPE=STATUS` of those
-    that quarantine a node. max_members: of an AIJob;
+    history_address: host:port of the aggregated API `history.fairlead.dev`, empty: not served; service_namespace: of its
+    Service; pod_address: of this pod, to which that leads while it is the leader; empty: it has a selector. prometheus: URL of
+    the server that has the use and the errors of GPUs; empty: they are not asked for.
+    node_conditions: `TYPE=STATUS` of those that quarantine a node. max_members: of an AIJob;
     max_waiting_pods*: members that were made and have no node, in the cluster and in each namespace. provisioning_classes:
     those that nodes are asked for of.
     """
@@ -57,6 +59,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     history: str = ""
     history_keep: float = 400 * 86400.0
     history_address: str = ""
+    service_namespace: str = _LEASE_NAMESPACE
+    pod_address: str = ""
     prometheus: str = ""
     node_conditions: tuple[str, ...] = CONDITIONS
     max_members: int = 10_000
@@ -112,7 +116,7 @@ class Operator:
 
     async def run(self) -> None:
         """Run until `stop` or the loss of the lease; raises what cannot be lived with."""
-        async with served(self.options.address, self._render, lambda: "", self._unready):
+        async with served(self.options.address, self._render, lambda: "", self._unready, self._unfit):
             self.failed = await until(self._stop, self.elector.lead(self._lead) if self.options.leader_elect else self._lead())
         log.info("stopped")
 
@@ -146,7 +150,9 @@ class Operator:
                 group.create_task(self.faults.kept(name, part))
             if self.recorder is not None and self.options.history_address:
                 # An address that cannot be served ends the operator at once, with the error.
-                group.create_task(HistoryApi(self.jobs.client, self.options.history_address, self.recorder.history).run())
+                service = Service(SERVICE, self.options.service_namespace, self.options.pod_address)
+                address, history = self.options.history_address, self.recorder.history
+                group.create_task(HistoryApi(self.jobs.client, address, service, history).run())
 
     def _values(self) -> Values:
         unmeasured, writes = self.jobs.idleness.failures + self.jobs.hardware.devices.failures, self.elector.client.writes
@@ -169,6 +175,10 @@ class Operator:
 
     async def _render(self) -> bytes:
         return self.metrics.render()
+
+    def _unfit(self) -> str:
+        """As `_unready`; but all is well while another process leads and this one waits for the lease."""
+        return self.elector.client.trouble() if self.elector.waiting else self._unready()
 
     def _unready(self) -> str:
         trouble = self.elector.client.trouble()

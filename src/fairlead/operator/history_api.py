@@ -14,12 +14,13 @@ from aiohttp import web
 
 from fairlead.cluster.kubernetes.aggregated import AggregatedApi, camelled, refusal
 from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.observability.history import Entry, HistoryError, State, Wanted
 from fairlead.observability.store import History
 
 GROUP, VERSION = "history.fairlead.dev", "v1alpha1"
 BASE = f"/apis/{GROUP}/{VERSION}"
-SERVICE = "fairlead-history.kube-system.svc"
+SERVICE = "fairlead-history"
 
 _AT_ONCE = 4
 _MOST = 10_000  # jobs in one answer
@@ -30,9 +31,9 @@ _RESOURCES = [
 
 
 class HistoryApi:
-    """Serves a history on `host:port` while it runs."""
+    """Serves a history on `host:port` while it runs. service: that leads to it."""
 
-    def __init__(self, client: Client, address: str, history: History) -> None:
+    def __init__(self, client: Client, address: str, service: Service, history: History) -> None:
         self.client = client
         self.history = history
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -41,7 +42,7 @@ class HistoryApi:
             ("namespaces/{namespace}/jobs", self._jobs),
             ("namespaces/{namespace}/jobs/{uid:.+}/runs", self._runs),
         ]
-        self._api = AggregatedApi(client, address, GROUP, VERSION, SERVICE, _RESOURCES, routes, "charts/history.yaml")
+        self._api = AggregatedApi(client, address, GROUP, VERSION, service, _RESOURCES, routes, "charts/history.yaml")
 
     async def run(self) -> None:
         """Serve until cancelled."""

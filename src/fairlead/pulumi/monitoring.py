@@ -10,8 +10,8 @@ import pulumi_kubernetes as kubernetes
 import yaml
 from pulumi_kubernetes.apiextensions import CustomResource
 
+from fairlead.install import NAMESPACE
 from fairlead.install.processes import PORTS
-from fairlead.install.rights import NAMESPACE
 from fairlead.observability import dashboards, rules
 from fairlead.pulumi import checks
 from fairlead.pulumi.checks import InvalidArgument
@@ -20,7 +20,7 @@ from fairlead.pulumi.checks import InvalidArgument
 class Monitoring(pulumi.ComponentResource):
     """Services to scrape, rules, and dashboards.
 
-    namespace: where rules and dashboards go; scheduler and operator are in kube-system. prometheus_operator: rules as a
+    namespace: where rules and dashboards go; watched: where scheduler and operator are. prometheus_operator: rules as a
     PrometheusRule and a ServiceMonitor; otherwise the rules are in ConfigMap `fairlead-rules`, key `rules.yaml`, to be mounted
     into Prometheus, and the Services have the annotations `prometheus.io/scrape` and `port`. dashboards: as ConfigMaps with the
     label that Grafana's sidecar selects. runbook: where the alerts' sections are found. labels: on everything that Prometheus
@@ -37,6 +37,7 @@ class Monitoring(pulumi.ComponentResource):
         name: str = "monitoring",
         *,
         namespace: str = "monitoring",
+        watched: str = NAMESPACE,
         create_namespace: bool = False,
         prometheus_operator: bool = False,
         with_dashboards: bool = True,
@@ -45,10 +46,11 @@ class Monitoring(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         checks.name(namespace, "namespace", 63)
+        checks.name(watched, "watched", 63)
         if not runbook.strip():
             raise InvalidArgument("runbook is empty; give the URL or path of docs/runbook.md")
         super().__init__("fairlead:index:Monitoring", name, None, opts)
-        self._name, self._labels = name, {"app": "fairlead", **(labels or {})}
+        self._name, self._watched, self._labels = name, watched, {"app": "fairlead", **(labels or {})}
         self._inside = pulumi.ResourceOptions(parent=self)
         if create_namespace:
             made = kubernetes.core.v1.Namespace(f"{name}-{namespace}", metadata={"name": namespace}, opts=self._inside)
@@ -68,7 +70,7 @@ class Monitoring(pulumi.ComponentResource):
         app = f"fairlead-{process}"
         metadata: Any = {
             "name": f"{app}-metrics",
-            "namespace": NAMESPACE,
+            "namespace": self._watched,
             "labels": {**self._labels, "component": process},
             "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": str(port)},
         }
@@ -92,7 +94,7 @@ class Monitoring(pulumi.ComponentResource):
             kind="ServiceMonitor",
             metadata=metadata,
             spec={
-                "namespaceSelector": {"matchNames": [NAMESPACE]},
+                "namespaceSelector": {"matchNames": [self._watched]},
                 "selector": {"matchLabels": self._labels},
                 "endpoints": [{"port": "metrics", "interval": "15s"}],
             },

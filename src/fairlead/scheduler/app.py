@@ -22,6 +22,7 @@ from fairlead.api import names
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
+from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.cluster.port import Cluster, ClusterEvent, Synced
 from fairlead.core.model.policy import Policy
@@ -29,6 +30,7 @@ from fairlead.core.state.cluster import ClusterState
 from fairlead.observability.ending import on_signals
 from fairlead.observability.endpoints import NOT_SYNCED, served
 from fairlead.observability.metrics import Metrics, Values, of_scheduler
+from fairlead.scheduler import external_metrics, visibility
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_loop import CoreLoop, Recorder
 from fairlead.scheduler.core_thread import CoreThread
@@ -39,7 +41,6 @@ from fairlead.scheduler.inline_core import InlineCore
 from fairlead.scheduler.metrics_snapshot import MetricsSnapshot
 from fairlead.scheduler.outputs import Output
 from fairlead.scheduler.shadow import Report, ShadowCluster
-from fairlead.scheduler.visibility import Visibility
 
 Answer = TypeVar("Answer")
 log = structlog.get_logger("scheduler")
@@ -57,6 +58,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     address: host:port of /metrics, /healthz and /readyz; empty serves none. visibility: host:port of the aggregated API
     `visibility.fairlead.dev`, external_metrics: of `external.metrics.k8s.io`; empty: not served.
+    service_namespace: of their Services; pod_address: of this pod, to which these lead while it is the leader; empty: they have
+    selectors.
     schedulers: those whose pods are ours, `*` for all, and their profiles. shadow: write nothing, only report.
     lease_*: seconds, see `Elector`.
     """
@@ -67,6 +70,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     address: str = "127.0.0.1:10259"
     visibility: str = ""
     external_metrics: str = ""
+    service_namespace: str = _LEASE_NAMESPACE
+    pod_address: str = ""
     writers: int = 256
     schedulers: Mapping[str, str] = names.SCHEDULERS
     shadow: bool = False
@@ -203,7 +208,7 @@ class Scheduler:
         self.core.start()
         elect = self.options.leader_elect and not self.options.shadow
         try:
-            async with served(self.options.address, self._render, self._stalled, self._unready):
+            async with served(self.options.address, self._render, self._stalled, self._unready, self._unfit):
                 self.failed = await until(self._stop, self.elector.lead(self._lead) if elect else self._lead())
         finally:
             self.core.stop()
@@ -231,13 +236,17 @@ class Scheduler:
                     gc.freeze()
                 log.info("synced", nodes=len(self.core.state.nodes), tasks=len(self.core.state.tasks))
 
+        namespace, pod = self.options.service_namespace, self.options.pod_address
         async with asyncio.TaskGroup() as group:
             group.create_task(self.cluster.run(sink))
             group.create_task(self.applier.run())
             if self.options.visibility and not self.options.shadow:
-                group.create_task(Visibility(self.client, self.options.visibility, self.core.ask, self.client.clock).run())
+                service = Service(visibility.SERVICE, namespace, pod)
+                address, ask = self.options.visibility, self.core.ask
+                group.create_task(visibility.Visibility(self.client, address, service, ask, self.client.clock).run())
             if self.options.external_metrics and not self.options.shadow:
-                serve = ExternalMetrics(self.client, self.options.external_metrics, self.core, self.client.clock).run()
+                service = Service(external_metrics.SERVICE, namespace, pod)
+                serve = ExternalMetrics(self.client, self.options.external_metrics, service, self.core, self.client.clock).run()
                 group.create_task(serve)
 
     def _values(self) -> Values:
@@ -252,6 +261,10 @@ class Scheduler:
     def _stalled(self) -> str:
         stalled = self.core.stalled
         return "" if stalled < _STALL and self.core.is_alive() else f"the core has made no progress for {stalled:.0f} s"
+
+    def _unfit(self) -> str:
+        """As `_unready`; but all is well while another process leads and this one waits for the lease."""
+        return self.client.trouble() if self.elector.waiting else self._unready()
 
     def _unready(self) -> str:
         failing = self.core.counters.failing

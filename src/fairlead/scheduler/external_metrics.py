@@ -20,6 +20,7 @@ from aiohttp import web
 
 from fairlead.cluster.kubernetes.aggregated import AggregatedApi, refusal
 from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.cluster.label_queries import LabelQueryError, Test, parse
 from fairlead.cluster.times import timestamp
 from fairlead.core.model.selectors import matches
@@ -30,7 +31,7 @@ from fairlead.scheduler.core_loop import CoreLoop
 
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 BASE = f"/apis/{GROUP}/{VERSION}"
-SERVICE = "fairlead-external-metrics.kube-system.svc"
+SERVICE = "fairlead-external-metrics"
 
 _LIMIT = 10.0  # seconds
 
@@ -59,13 +60,14 @@ class _Core(Protocol):
 
 
 class ExternalMetrics:
-    """Serves on `host:port` while it runs."""
+    """Serves on `host:port` while it runs. service: that leads to it."""
 
-    def __init__(self, client: Client, address: str, core: _Core, clock: Callable[[], float]) -> None:
+    def __init__(self, client: Client, address: str, service: Service, core: _Core, clock: Callable[[], float]) -> None:
         self._core = core
         self._clock = clock
         routes = [("namespaces/{namespace}/{metric}", self._values)]
-        self._api = AggregatedApi(client, address, GROUP, VERSION, SERVICE, _RESOURCES, routes, "charts/external-metrics.yaml")
+        chart = "charts/external-metrics.yaml"
+        self._api = AggregatedApi(client, address, GROUP, VERSION, service, _RESOURCES, routes, chart)
 
     async def run(self) -> None:
         """Serve until cancelled."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -29,6 +28,7 @@ from aiohttp import web
 from fairlead.api import names
 from fairlead.cluster.kubernetes.aggregated import AggregatedApi, Handler, camelled, refusal
 from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.scheduler import explanations
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.explanations import Explanation, PendingJob
@@ -36,7 +36,7 @@ from fairlead.scheduler.overview.jobs import Job
 from fairlead.scheduler.overview.served import Answer, Overview
 
 GROUP, VERSION = names.VISIBILITY_GROUP, names.VERSION
-SERVICE = "fairlead-visibility.kube-system.svc"
+SERVICE = "fairlead-visibility"
 
 _AT_ONCE = 4
 _LIMIT = 10.0
@@ -45,9 +45,9 @@ Ask = Callable[[Callable[[CoreLoop], Any]], Any]
 
 
 class Visibility:
-    """Serves on `host:port` while it runs. ask: has the core answer a question."""
+    """Serves on `host:port` while it runs. ask: has the core answer a question. service: that leads to it."""
 
-    def __init__(self, client: Client, address: str, ask: Ask, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, client: Client, address: str, service: Service, ask: Ask, clock: Callable[[], float]) -> None:
         self._ask = ask
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -61,7 +61,7 @@ class Visibility:
             ("namespaces/{namespace}/pendingjobs", self._pending),
         ]
         timely = [(path, _in_time(handler)) for path, handler in routes]
-        self._api = AggregatedApi(client, address, GROUP, VERSION, SERVICE, _RESOURCES, timely, "charts/visibility.yaml")
+        self._api = AggregatedApi(client, address, GROUP, VERSION, service, _RESOURCES, timely, "charts/visibility.yaml")
 
     async def run(self) -> None:
         """Serve until cancelled."""

@@ -94,7 +94,7 @@ async def _scraped(core: CoreLoop, repeats: int) -> tuple[str, list[float]]:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     text, times = "", []
     async with (
-        served(address, lambda: asyncio.to_thread(metrics.render), lambda: "", lambda: ""),
+        served(address, lambda: asyncio.to_thread(metrics.render), lambda: "", lambda: "", lambda: ""),
         aiohttp.ClientSession() as session,
     ):
         for _ in range(repeats):

@@ -17,6 +17,7 @@ import structlog
 from aiohttp import web
 
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
+from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.cluster.kubernetes.front_proxy import FrontProxy, FrontProxyError, Identity, read
 
 log = structlog.get_logger("aggregated")
@@ -29,7 +30,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class AggregatedApi:
     """One group, served on `host:port` while it runs.
 
-    service: the DNS name of its Service, `NAME.NAMESPACE.svc`. resources: as discovery lists them; routes: (path below the
+    service: through which the API server reaches it. resources: as discovery lists them; routes: (path below the
     group's version, handler). chart: the file that makes the APIService.
     """
 
@@ -39,7 +40,7 @@ class AggregatedApi:
         address: str,
         group: str,
         version: str,
-        service: str,
+        service: Service,
         resources: Sequence[dict[str, Any]],
         routes: Sequence[tuple[str, Handler]],
         chart: str,
@@ -71,7 +72,7 @@ class AggregatedApi:
     async def _serve(self) -> None:
         self._proxy = await read(self.client)
         host, _, port = self.address.rpartition(":")
-        identity = Identity(self._service, "localhost", *([host] if host not in ("", "0.0.0.0", "::") else []))  # noqa: S104
+        identity = Identity(self._service.host, "localhost", *([host] if host not in ("", "0.0.0.0", "::") else []))  # noqa: S104
         application = web.Application(middlewares=[self._guard])
         application.add_routes(
             [
@@ -86,6 +87,7 @@ class AggregatedApi:
         try:
             await web.TCPSite(runner, host or None, int(port), ssl_context=identity.context(self._proxy)).start()
             await identity.publish(self.client, f"{self.version}.{self.group}", self._chart)
+            await self._service.lead_here(self.client, int(port))
             log.info("serving", api=self.group, address=self.address)
             await asyncio.get_running_loop().create_future()
         finally:

@@ -98,6 +98,8 @@ class Elector:
         self.duration, self.renew_deadline, self.retry = duration, renew_deadline, retry
         self.refusal_grace = max(refusal_grace, renew_deadline)
         self.epoch: int | None = None
+        self.waiting = False
+        """Whether another process held the lease when it was asked for last."""
         self._seen: tuple[str | None, str | None, int | None] | None = None
         self._seen_at = 0.0
         self._held: Lease | None = None  # as it was written last
@@ -139,10 +141,12 @@ class Elector:
         refused_at: float | None = None
         while True:
             try:
-                if await self._try_acquire():
+                self.waiting = not await self._try_acquire()
+                if not self.waiting:
                     return
                 refused_at = None
             except (ApiError, Unreachable, msgspec.DecodeError) as error:
+                self.waiting = False
                 if refuses(error):
                     refused_at = loop.time() if refused_at is None else refused_at
                 late = refused_at is not None and loop.time() - refused_at >= self.refusal_grace

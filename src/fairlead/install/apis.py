@@ -1,0 +1,64 @@
+"""The aggregated APIs that scheduler and operator serve: their registration, and the Service through which they are reached."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fairlead.install.values import Values
+from fairlead.operator import history_api
+from fairlead.scheduler import external_metrics, visibility
+
+
+class Api(NamedTuple):
+    """One API. name: in the flags of its process; port: where the process serves it."""
+
+    name: str
+    process: str
+    port: int
+    service: str
+    group: str
+    version: str
+
+    @property
+    def registered(self) -> str:
+        """The name of its APIService."""
+        return f"{self.version}.{self.group}"
+
+
+VISIBILITY = Api("visibility", "scheduler", 6443, visibility.SERVICE, visibility.GROUP, visibility.VERSION)
+EXTERNAL_METRICS = Api(
+    "external-metrics", "scheduler", 6445, external_metrics.SERVICE, external_metrics.GROUP, external_metrics.VERSION
+)
+HISTORY = Api("history", "operator", 6444, history_api.SERVICE, history_api.GROUP, history_api.VERSION)
+
+
+def served(values: Values, process: str = "") -> list[Api]:
+    """Those that are wanted; of one process, if it is given."""
+    wanted = {VISIBILITY: values.visibility, EXTERNAL_METRICS: values.external_metrics, HISTORY: values.history is not None}
+    return [api for api, serves in wanted.items() if serves and process in ("", api.process)]
+
+
+def service(api: Api, namespace: str) -> dict[str, Any]:
+    """The leader makes its own pod the endpoint."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": api.service, "namespace": namespace},
+        "spec": {"ports": [{"port": 443, "targetPort": api.port, "protocol": "TCP"}]},
+    }
+
+
+def registration(api: Api, namespace: str) -> dict[str, Any]:
+    """The APIService. The leader writes its caBundle."""
+    return {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": api.registered},
+        "spec": {
+            "group": api.group,
+            "version": api.version,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "service": {"name": api.service, "namespace": namespace, "port": 443},
+        },
+    }

@@ -1,0 +1,165 @@
+"""What each process and each group of people may do: one table of rules, each with its reason.
+
+A rule grants exactly what the code of the process asks for. `rights.py` makes roles and bindings of them; `charts/` has them for
+administrators who write their own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fairlead.api import names
+
+_WATCH, _READ = "list watch", "get list watch"
+_WRITE = "create update patch delete deletecollection"
+_OF_USERS = "aijobs podgroups"
+_OF_ADMINISTRATORS = "queues serviceclasses nodepools reservations"
+_AGGREGATED = "apiregistration.k8s.io"
+
+
+class Rule(NamedTuple):
+    """A right and its reason. resources, verbs and names (of objects; empty: all) are separated by blanks."""
+
+    why: str
+    group: str
+    resources: str
+    verbs: str
+    names: str = ""
+
+    def manifest(self) -> dict[str, Any]:
+        """As a role has it."""
+        named = {"resourceNames": self.names.split()} if self.names else {}
+        return {"apiGroups": [self.group], "resources": self.resources.split(), **named, "verbs": self.verbs.split()}
+
+
+OF_SCHEDULER = (
+    Rule("nodes to place on; default queues and labels of namespaces", "", "nodes namespaces", _READ),
+    Rule("pods that wait and run; a preempted one is deleted, as by kube-scheduler", "", "pods", f"{_READ} delete"),
+    Rule("to place and to evict", "", "pods/binding pods/eviction", "create"),
+    Rule("why a pod waits, and that it is preempted", "", "pods/status", "patch"),
+    Rule(
+        "volumes, from the first pod on that has one: to bind them",
+        "",
+        "persistentvolumeclaims persistentvolumes",
+        f"{_READ} patch",
+    ),
+    Rule(
+        "where volumes can be attached, from the first pod on that has one",
+        "storage.k8s.io",
+        "storageclasses csinodes csidrivers csistoragecapacities volumeattachments",
+        _READ,
+    ),
+    Rule("default topology spread in profile kubernetes", "", "services replicationcontrollers", _READ),
+    Rule("the same", "apps", "replicasets statefulsets", _READ),
+    Rule("victims whose budgets allow it are preferred", "policy", "poddisruptionbudgets", _READ),
+    Rule("priorities of service classes", "scheduling.k8s.io", "priorityclasses", _READ),
+    Rule("the policy, and gangs", names.GROUP, "queues podgroups serviceclasses reservations nodepools", _READ),
+    Rule(
+        "what is observed and decided",
+        names.GROUP,
+        "queues/status podgroups/status serviceclasses/status reservations/status nodepools/status",
+        "patch",
+    ),
+    Rule("the target state of a job without a PodGroup", names.GROUP, "podgroups", "create"),
+    Rule("starts, preemptions, missed deadlines", "events.k8s.io", "events", "create"),
+)
+
+OF_OPERATOR = (
+    Rule("target states of jobs; groups of workloads", names.GROUP, "podgroups", f"{_READ} create patch delete"),
+    Rule("jobs to run; finished ones are deleted after their ttl", names.GROUP, "aijobs", f"{_READ} delete"),
+    Rule("time limits and defaults; prices; budgets", names.GROUP, "serviceclasses nodepools queues", _WATCH),
+    Rule("states of jobs; whether queues keep to their budgets", names.GROUP, "aijobs/status queues/status", "patch"),
+    Rule("objects that are created for a job are owned by it", names.GROUP, "aijobs/finalizers", "update"),
+    Rule("members of jobs", "", "pods", f"{_READ} create patch delete"),
+    Rule(
+        "nodes for gangs that request them as a whole from Cluster Autoscaler",
+        "autoscaling.x-k8s.io",
+        "provisioningrequests",
+        f"{_READ} create delete",
+    ),
+    Rule("templates that those requests name", "", "podtemplates", "create delete"),
+    Rule("conditions of gangs, and that they are provisioned", names.GROUP, "podgroups/status", "patch"),
+    Rule("a headless Service per job; one that exists may be another's", "", "services", "get create"),
+    Rule("default queues, for the history", "", "namespaces", _WATCH),
+    Rule("what a namespace admits, before a gang is created in part", "", "resourcequotas limitranges", _READ),
+    Rule("the same, for quotas that are of priorities", "scheduling.k8s.io", "priorityclasses", _READ),
+    Rule("nodes that are lost; quarantines", "", "nodes", f"{_READ} patch"),
+    Rule("failures, quarantines, idleness", "events.k8s.io", "events", "create"),
+    Rule("what growth of autoscaled workloads costs, for the history", "autoscaling", "horizontalpodautoscalers", _WATCH),
+    Rule("Jobs, to group, suspend and resume them", "batch", "jobs", f"{_READ} patch"),
+    Rule("the same for JobSets, where they are installed", "jobset.x-k8s.io", "jobsets", f"{_READ} patch"),
+    Rule("the same for LeaderWorkerSets, which cannot be suspended", "leaderworkerset.x-k8s.io", "leaderworkersets", _READ),
+    Rule(
+        "the same for Kubeflow's training jobs",
+        "kubeflow.org",
+        "pytorchjobs tfjobs xgboostjobs paddlejobs jaxjobs mpijobs",
+        f"{_READ} patch",
+    ),
+    Rule("the same for TrainJobs", "trainer.kubeflow.org", "trainjobs", f"{_READ} patch"),
+    Rule("the same for Ray", "ray.io", "rayclusters rayjobs", f"{_READ} patch"),
+    Rule("gangs in Kubernetes' own PodGroups", "scheduling.k8s.io", "podgroups", _READ),
+    Rule("their conditions", "scheduling.k8s.io", "podgroups/status", "patch"),
+)
+
+OF_PROCESS = {"scheduler": OF_SCHEDULER, "operator": OF_OPERATOR}
+"""In the whole cluster."""
+
+
+def of_lease(process: str) -> tuple[Rule, ...]:
+    """In the namespace of the leases."""
+    return (
+        Rule("the Lease of the leader, the first time", "coordination.k8s.io", "leases", "create"),
+        Rule("to hold it", "coordination.k8s.io", "leases", "get update", f"fairlead-{process}"),
+    )
+
+
+def of_server(api_service: str) -> Rule:
+    """In the whole cluster, of a process that serves an aggregated API."""
+    return Rule("its authority, by which the API server knows it", _AGGREGATED, "apiservices", "patch", api_service)
+
+
+OF_SERVERS = Rule("the authority of the front proxy", "", "configmaps", "get", "extension-apiserver-authentication")
+"""In kube-system, of a process that serves an aggregated API."""
+
+
+def of_endpoints(services: tuple[str, ...]) -> tuple[Rule, ...]:
+    """In the namespace of a process that serves aggregated APIs."""
+    slices = ("discovery.k8s.io", "endpointslices")
+    return (
+        Rule("the endpoint of its Services, the first time", *slices, "create"),
+        Rule("to be that endpoint while it leads", *slices, "patch", " ".join(services)),
+    )
+
+
+OF_VISIBILITY = (
+    Rule(
+        "why one of the namespace's jobs waits",
+        names.VISIBILITY_GROUP,
+        "pods/explanation podgroups/explanation jobs/explanation aijobs/explanation",
+        "get",
+    ),
+    Rule("the jobs of the namespace", names.VISIBILITY_GROUP, "pendingjobs jobs", "list"),
+    Rule(
+        "rows of the cluster, where the role is bound in all namespaces, as `jobs` without a namespace",
+        names.VISIBILITY_GROUP,
+        "nodes queues",
+        "list",
+    ),
+)
+OF_HISTORY = (
+    Rule("finished jobs of the namespace", f"history.{names.GROUP}", "jobs", "list"),
+    Rule("on what they ran, and when", f"history.{names.GROUP}", "jobs/runs", "get"),
+)
+
+OF_VIEWERS = (
+    Rule("Fairlead's objects", names.GROUP, f"{_OF_USERS} {_OF_ADMINISTRATORS}", _READ),
+    *OF_VISIBILITY,
+    *OF_HISTORY,
+)
+OF_USERS = (Rule("to run jobs and gangs", names.GROUP, _OF_USERS, _WRITE),)
+OF_ADMINISTRATORS = (Rule("to share the cluster", names.GROUP, _OF_ADMINISTRATORS, _WRITE),)
+
+
+def of_autoscalers(metrics: tuple[str, ...]) -> Rule:
+    """Of the HorizontalPodAutoscaler controller."""
+    return Rule("what waits in queues", "external.metrics.k8s.io", " ".join(metrics), "get list")
