@@ -5,11 +5,11 @@ import pytest
 
 from fairlead.api.names import DEFAULT_QUEUE_LABEL
 from fairlead.cli.explain import full_explanation
-from fairlead.cli.quota import quotas
 from fairlead.cli.share import shares
 from fairlead.cli.snapshot import Snapshot
 from fairlead.cluster import views
 from fairlead.scheduler.explanations import find
+from fairlead.scheduler.overview.quotas import quotas
 
 GPU = "nvidia.com/gpu"
 
@@ -50,7 +50,7 @@ def test_share_quota_and_explain_tell_who_is_charged(charged):
     (gpus,) = (each for each in row.resources if each.resource == GPU)
     assert (gpus.allocated, gpus.foreign, row.running) == ((3, 3, 1) if charged else (0, 0, 0))
     assert shown.state.belonging.outside()[GPU] == (1000 if charged else 4000)
-    (quota,) = (each for each in quotas(shown) if each.queue == "q")
+    (quota,) = (each for each in quotas(shown.state) if each.queue == "q")
     used = {user.user: user.used.get(GPU, 0) for user in quota.users}
     assert used.get("team", 0) == (3 if charged else 0)
     tasks, gang = find(shown.state, "pod", "team", "waits")

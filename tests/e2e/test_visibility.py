@@ -133,6 +133,37 @@ def test_the_commands_ask_the_leader_and_not_for_lists_of_pods(served):
     assert (top["gpus"], top["gpus_used"], top["gpus_wanted"], top["pending"]) == (4, 3.0, 6.0, 2)
 
 
+def test_the_commands_answer_users_of_one_namespace_with_others_as_counts(served):
+    def as_user(*arguments):
+        done = as_ann(served, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert "other-first" not in done.stdout + done.stderr
+        return done.stdout
+
+    found = json.loads(as_user("queue", "-o", "json"))
+    assert sorted(each["name"] for each in found["jobs"]) == ["big", "runs"]
+    assert found["others"] == [{"queue": "default", "running": 0, "pending": 1, "gpus": 0.0, "gpus_wanted": 2.0}]
+    assert "Other namespaces: 0 running with 0 GPUs, 1 pending for 2 GPUs" in as_user("queue")
+    [line] = json.loads(as_user("nodes", "-o", "json"))["nodes"]
+    assert (line["name"], line["gpus_used"]) == ("n", 3.0)
+    [default] = [each for each in json.loads(as_user("share", "-o", "json"))["queues"] if each["name"] == "default"]
+    assert (default["running"], default["pending"]) == (1, 3)
+    top = json.loads(as_user("top", "--once", "-o", "json"))
+    assert (top["gpus"], top["gpus_used"], top["gpus_wanted"], top["pending"]) == (4, 3.0, 6.0, 2)
+    assert [each["name"] for each in top["jobs"]] == ["runs"]
+    [quota] = json.loads(as_user("quota", "-o", "json"))["queues"]
+    assert (quota["queue"], quota["submitted"], quota["running"], quota["users"], quota["other_users"]) == (
+        "default",
+        3,
+        1,
+        [],
+        2,
+    )
+    refused = as_ann(served, "nodes", "-n", "other")
+    assert refused.returncode == 3
+    assert "the leader answers as of a namespace in which you may `view`" in refused.stderr
+
+
 def test_what_the_leader_lists_is_what_the_lists_show(served):
     cluster = served
 

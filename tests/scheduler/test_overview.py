@@ -6,18 +6,21 @@ import random
 import msgspec
 import pytest
 
+from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cli.leader import Leader
 from fairlead.cluster.kubernetes.client import ApiError
 from fairlead.cluster.port import Bound, Gone, Synced, Upsert
+from fairlead.core.model.charges import units_of
 from fairlead.core.model.groups import Group, Member, Target
 from fairlead.core.model.policy import Policy
-from fairlead.core.model.queues import Queue
+from fairlead.core.model.queues import Queue, QueueResource, UserLimits
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.overview import jobs, nodes, queues
 from fairlead.scheduler.overview.jobs import State
-from fairlead.scheduler.overview.served import Overview
+from fairlead.scheduler.overview.quotas import quotas
+from fairlead.scheduler.overview.served import Answer, Overview
 from fairlead.scheduler.visibility import _list
-from tests.builders import node, pod
+from tests.builders import GPU, node, pod
 
 NOW = 1000.0
 
@@ -98,11 +101,11 @@ def test_nodes_and_queues():
 
 
 class Asked:
-    """The API server as a command sees it: the overview of a core."""
+    """The API server as a command sees it: the overview of a core. only: the namespace that `user` may ask in; empty: all."""
 
-    def __init__(self, loop):
-        self.loop = loop
-        self.sent = 0
+    def __init__(self, loop, only="", user=""):
+        self.loop, self.only, self.user = loop, only, user
+        self.sent, self.answers = 0, []
         self.refusal = None
         self._overview = Overview(self._answer)
 
@@ -110,17 +113,26 @@ class Asked:
         return question(self.loop)
 
     async def get_packed(self, path, **query):
-        if self.refusal is not None:
-            raise ApiError(self.refusal, "Refused", "no")
+        namespace = path.split("/namespaces/")[1].split("/")[0] if "/namespaces/" in path else ""
+        if self.refusal is not None or (self.only and namespace != self.only):
+            raise ApiError(self.refusal or 403, "Refused", "no")
+        more = {}
         if path.endswith("/nodes"):
-            answer, named = await self._overview.nodes(query.get("since", "")), lambda row: ("", row.name)
+            answer, named = await self._overview.nodes(namespace, query.get("since", "")), lambda row: ("", row.name)
             kind = "Node"
+        elif path.endswith("/quotas"):
+            kind, named = "Quota", lambda row: ("", row.queue)
+            answer = Answer("", await self._overview.quotas(lambda name: not namespace or name == self.user))
+        elif path.endswith("/queues"):
+            found = await self._overview.queues()
+            kind, named, answer = "Queue", lambda row: ("", row.name), Answer("", found.queues)
         else:
-            namespace = path.split("/namespaces/")[1].split("/")[0] if "/namespaces/" in path else ""
             answer = await self._overview.jobs(namespace, query.get("queue", ""), query.get("since", ""))
             kind, named = "Job", lambda row: (row.namespace, row.name)
+            more = {"others": await self._overview.others(namespace)} if namespace else {}
         self.sent += len(answer.rows)
-        return _list(kind, answer, named)
+        self.answers.append(_list(kind, answer, named, more))
+        return self.answers[-1]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -177,3 +189,104 @@ def test_other_errors_are_errors():
     api.refusal = 401
     with pytest.raises(ApiError):
         asyncio.run(Leader(api).jobs())
+
+
+# -- as of one namespace -------------------------------------------------------------------------
+
+SPACES = ("ours", "secret-one", "secret-two")
+USERS = ("ann", "secret-bob", "secret-cyd")
+
+
+def in_namespace(made, namespace):
+    return msgspec.structs.replace(made, namespace=namespace)
+
+
+def crowded(seed):
+    """Jobs of three namespaces and users, in a tree of queues: what runs, waits, leaves, cannot be counted, is in no queue."""
+    draw = random.Random(seed)
+    quotas = (QueueResource(GPU, quota=draw.choice([0, 4000]), limit=draw.choice([None, 9000])),)
+    each_may = UserLimits(running=draw.choice([None, 2]), resources=((GPU, 3000),))
+    tree = [Queue("top", "", 0, quotas), Queue("a", "top", 0, quotas, per_user=each_may), Queue("b", "top"), Queue("c")]
+    made = []
+    for number in range(draw.randint(0, 25)):
+        space, user = draw.choice(list(zip(SPACES, USERS, strict=True)))
+        name = f"{'our' if space == 'ours' else 'secret'}-{number}"
+        group = f"{name[:3]}-gang-{draw.randrange(3)}" if draw.random() < 0.4 else ""
+        fields = {"at": f"n{draw.randrange(3)}", "started": 900.0} if draw.random() < 0.5 else {}
+        if fields and draw.random() < 0.1:
+            fields["error"] = Reason(ReasonCode.INVALID_SPEC, f"pod {name} cannot be counted")
+        fields |= {
+            "user": user,
+            "group": group,
+            "ours": draw.random() < 0.9,
+            "finished": draw.random() < 0.1,
+            "terminating": bool(fields) and draw.random() < 0.2,
+        }
+        queue = draw.choice(["a", "b", "c", "nowhere"])
+        made.append(in_namespace(pod(name, queue=queue, gpus=draw.randint(0, 2), **fields), space))
+    return core(*tree, *(node(f"n{number}", gpus=8) for number in range(3)), *made)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_as_of_a_namespace_others_are_counts(seed):
+    loop = crowded(seed)
+    everyone = asyncio.run(Leader(Asked(loop)).jobs())
+    api = Asked(loop, only="ours", user="ann")
+    leader = Leader(api, "ours")
+    mine = asyncio.run(leader.jobs())
+    assert leader.seen_from == "ours"
+    assert mine == [each for each in everyone if each.namespace == "ours"]
+    counts = {}
+    for each in everyone:
+        if each.namespace != "ours":
+            found = counts.setdefault(each.queue, [0, 0, 0.0, 0.0])
+            found[0 if each.nodes else 1] += 1
+            found[2 if each.nodes else 3] += each.gpus
+    assert {each.queue: [each.running, each.pending, each.gpus, each.gpus_wanted] for each in leader.others} == counts
+    assert len(asyncio.run(leader.nodes())) == 3
+    assert {each.queue for each in asyncio.run(leader.quotas())} <= {each.name for each in asyncio.run(leader.queues()).queues}
+    assert b"secret" not in b"".join(api.answers)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_quotas_are_counted_once_for_all_queues(seed):
+    """Against the plain rule: for each queue, all that is charged in it and below it."""
+    state = crowded(seed).state
+    for each in quotas(state):
+        inside = [task for task in state.tasks.values() if task.charged and state.queues.tree.above(each.queue, task.queue)]
+        jobs_of, held = {}, {}
+        for task in inside:
+            mine = jobs_of.setdefault(task.user, {})
+            if task.pod.ours:
+                mine[task.job] = mine.get(task.job, False) or task.row >= 0
+            for resource, amount in task.shape.charge if task.row >= 0 else ():
+                amounts = held.setdefault(task.user, {})
+                amounts[resource] = amounts.get(resource, 0) + amount
+        assert {user.user: (user.submitted, user.running) for user in each.users} == {
+            name: (len(found), sum(found.values())) for name, found in jobs_of.items()
+        }
+        assert {user.user: user.used for user in each.users if user.used} == {
+            name: {resource: amount / units_of(resource) for resource, amount in amounts.items()}
+            for name, amounts in held.items()
+        }
+        assert each.submitted == sum(user.submitted for user in each.users)
+
+
+def test_only_the_user_who_asks_is_listed_in_quotas():
+    loop = core(Queue("q"), pod("a", queue="q", user="ann"), pod("b", queue="q", user="bob"), pod("c", queue="q", user="cyd"))
+    (ours,) = asyncio.run(Leader(Asked(loop, "ns", "ann"), "ns").quotas())
+    assert ([each.user for each in ours.users], ours.other_users, ours.submitted) == (["ann"], 2, 3)
+    (all_of_it,) = asyncio.run(Leader(Asked(loop)).quotas())
+    assert ([each.user for each in all_of_it.users], all_of_it.other_users) == (["ann", "bob", "cyd"], 0)
+
+
+def test_a_user_of_no_namespace_is_not_answered():
+    loop = core(Queue("q"), pod("a", queue="q"))
+    assert asyncio.run(Leader(Asked(loop, "ns"), "elsewhere").jobs()) is None
+
+
+def test_who_sees_the_whole_cluster_gets_no_counts():
+    loop = core(Queue("q"), pod("a", queue="q"), in_namespace(pod("b", queue="q"), "other"))
+    leader = Leader(Asked(loop), "ns")
+    assert [each.name for each in asyncio.run(leader.jobs("ns"))] == ["a"]
+    assert (leader.others, leader.seen_from) == ([], "")

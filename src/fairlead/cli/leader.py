@@ -1,6 +1,7 @@
 """The leader's overview of the cluster, followed from one question to the next: one answer instead of lists of all pods.
 
-Every question returns None where the leader does not answer, or not to this user: the commands list the cluster then.
+A user who may not see the whole cluster is answered as of one namespace: its jobs, with all others as counts. Every question
+returns None where the leader does not answer, or not to this user: the commands list the cluster then.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.cluster.kubernetes.client import ApiError, Client
-from fairlead.scheduler.overview.jobs import Job
+from fairlead.scheduler.overview.jobs import Job, Others
 from fairlead.scheduler.overview.nodes import NodeLine
 from fairlead.scheduler.overview.queues import Share, Shares
+from fairlead.scheduler.overview.quotas import Quota
 
 NOT_SERVED = (403, 404, 405, 500, 502, 503, 504)
 """Answers of an API server behind which no leader serves this."""
+_FORBIDDEN = 403
 
 T = TypeVar("T")
 
@@ -38,6 +41,7 @@ class _List(msgspec.Struct, Generic[T], rename="camel"):
     gone: list[Any] = []
     outside_queues: dict[str, float] = {}
     resource: str = ""
+    others: list[Others] = []
 
 
 class _Followed:
@@ -49,27 +53,43 @@ class _Followed:
 
 
 class Leader:
-    """Asks through the API server."""
+    """Asks through the API server. namespace: in which a user is answered who may not see the whole cluster.
 
-    def __init__(self, client: Client) -> None:
+    seen_from: that namespace, once an answer was as of it. others: the jobs of other namespaces then, counted by queue.
+    """
+
+    def __init__(self, client: Client, namespace: str = "") -> None:
         self.client = client
+        self.namespace = namespace
+        self.seen_from = ""
+        self.others: list[Others] = []
         self._followed: dict[str, _Followed] = {}
 
     async def jobs(self, namespace: str = "", queue: str = "") -> list[Job] | None:
-        """All jobs that have not ended, by namespace and name; of one namespace, or in one queue."""
-        path = f"{names.VISIBILITY}/namespaces/{namespace}/jobs" if namespace else f"{names.VISIBILITY}/jobs"
+        """All jobs that have not ended, by namespace and name; of one namespace, or in one queue.
+
+        Where only one namespace may be seen, the others' are in `others`.
+        """
+        path = f"namespaces/{namespace}/jobs" if namespace else "jobs"
         rows = await self._follow(path, Job, {"queue": queue} if queue else {})
+        if not self.seen_from:
+            self.others = []
         return sorted(rows.values(), key=_key_of) if rows is not None else None
 
     async def nodes(self) -> list[NodeLine] | None:
         """All nodes, by name."""
-        rows = await self._follow(f"{names.VISIBILITY}/nodes", NodeLine, {})
+        rows = await self._follow("nodes", NodeLine, {})
         return sorted(rows.values(), key=lambda row: row.name) if rows is not None else None
 
     async def queues(self) -> Shares | None:
         """All queues, by name."""
-        found = await self._ask(f"{names.VISIBILITY}/queues", Share, {})
+        found = await self._ask("queues", Share, {})
         return Shares([each.status for each in found.items], found.outside_queues, found.resource) if found is not None else None
+
+    async def quotas(self) -> list[Quota] | None:
+        """What all queues, by name, and their users may still have; as of one namespace: only the user that asks is listed."""
+        found = await self._ask("quotas", Quota, {})
+        return [each.status for each in found.items] if found is not None else None
 
     async def _follow(self, path: str, view: type[Any], query: dict[str, str]) -> dict[Any, Any] | None:
         """The rows of a list, by their keys; only what changed since the last question is sent."""
@@ -77,6 +97,7 @@ class Leader:
         found = await self._ask(path, view, query | ({"since": known.version} if known.version else {}))
         if found is None:
             return None
+        self.others = found.others
         if not found.since:
             known.rows.clear()
         for key in found.gone:
@@ -87,7 +108,7 @@ class Leader:
 
     async def _ask(self, path: str, view: type[Any], query: dict[str, str]) -> _List[Any] | None:
         try:
-            answer = await self.client.get_packed(path, **query)
+            answer = await self._answer(path, query)
             if view is Job:  # by far the most rows, and written as they are read
                 return msgspec.json.decode(answer, type=_List[Job])
             found = msgspec.json.decode(answer, type=_List[dict[str, Any]])
@@ -99,6 +120,19 @@ class Leader:
         except msgspec.MsgspecError:
             pass  # another version's answer
         return None
+
+    async def _answer(self, path: str, query: dict[str, str]) -> bytes:
+        """Of the whole cluster, or as of one namespace, where this user may see no more."""
+        below = f"namespaces/{self.namespace}/{path}" if self.namespace and not path.startswith("namespaces/") else ""
+        if not (self.seen_from and below):
+            try:
+                return await self.client.get_packed(f"{names.VISIBILITY}/{path}", **query)
+            except ApiError as error:
+                if error.code != _FORBIDDEN or not below:
+                    raise
+        answer = await self.client.get_packed(f"{names.VISIBILITY}/{below}", **query)
+        self.seen_from = self.namespace
+        return answer
 
 
 def snake(status: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Output, OutputOption
-from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, Snapshot, WatchOption, show
+from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, SeenFromOption, Snapshot, WatchOption, show
 from fairlead.cluster import views
 from fairlead.core.model.units import WHOLE
 from fairlead.scheduler.overview import nodes as overview
@@ -31,6 +31,7 @@ def nodes(
         str, typer.Option("--state", "-t", help="Only nodes in this state: idle, mixed, allocated, closed, drained, down.")
     ] = "",
     gpus: Annotated[bool, typer.Option("--gpus", help="Only nodes with GPUs.")] = False,
+    namespace: SeenFromOption = "",
     watch: WatchOption = False,
     interval: IntervalOption = 2.0,
     output: OutputOption = Output.TABLE,
@@ -45,7 +46,10 @@ def nodes(
         known = await leader.nodes()
         return chosen(known) if known is not None else None
 
-    show(kubeconfig, output, lambda snapshot: chosen(lines(snapshot)), watch=watch, interval=interval, by_leader=by_leader)
+    def view_of(snapshot: Snapshot) -> tuple[Nodes, Listing]:
+        return chosen(lines(snapshot))
+
+    show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader, namespace=namespace)
 
 
 def lines(snapshot: Snapshot) -> list[NodeLine]:

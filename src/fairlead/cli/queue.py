@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -21,13 +21,20 @@ from fairlead.cluster.times import seconds
 from fairlead.core.model.groups import Target
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.units import WHOLE
-from fairlead.scheduler.overview.jobs import Job, State, Why, suspended
+from fairlead.scheduler.overview.jobs import Job, Others, State, Why, suspended
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 
 class Jobs(msgspec.Struct, frozen=True):
-    """The result of the command. jobs: the fields of a `Job`, and `seconds`: how long it has run or waited."""
+    """The result of the command. jobs: the fields of a `Job`, and `seconds`: how long it has run or waited.
+
+    others: the jobs of other namespaces, counted by queue, where the user may see one namespace alone.
+    """
 
     jobs: list[dict[str, Any]]
+    others: list[dict[str, Any]] = []
 
 
 def queue(
@@ -42,23 +49,38 @@ def queue(
 ) -> None:
     """Running and pending jobs, gangs and single pods: where they run, or why they wait."""
 
-    def chosen(known: list[Job], now: float) -> tuple[Jobs, Listing]:
+    def chosen(known: list[Job], now: float, others: list[Others]) -> tuple[Jobs, Group]:
         found = [
             job for job in known if namespace in ("", job.namespace) and name in ("", job.queue) and state in (None, job.state)
         ]
         if start:
             waiting = [job for job in found if job.state in (State.PENDING, State.SUSPENDED)]
             found = sorted(waiting, key=lambda job: (job.expected_start is None, job.expected_start or 0.0))
-        return Jobs([with_age(job, now) for job in found]), _table(found, now, starts=start)
+        counted = [each for each in others if name in ("", each.queue)]
+        result = Jobs([with_age(job, now) for job in found], [msgspec.structs.asdict(each) for each in counted])
+        return result, with_others(_table(found, now, starts=start), counted)
 
-    async def by_leader(leader: Leader, now: float) -> tuple[Jobs, Listing] | None:
+    async def by_leader(leader: Leader, now: float) -> tuple[Jobs, Group] | None:
         rows = await leader.jobs(namespace, name)
-        return chosen(in_order(rows), now) if rows is not None else None
+        return chosen(in_order(rows), now, leader.others) if rows is not None else None
 
-    def view_of(snapshot: Snapshot) -> tuple[Jobs, Listing]:
-        return chosen(jobs(snapshot), snapshot.now)
+    def view_of(snapshot: Snapshot) -> tuple[Jobs, Group]:
+        return chosen(jobs(snapshot), snapshot.now, [])
 
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
+
+
+def with_others(listing: Listing, others: list[Others]) -> Group:
+    """A list of jobs, and how many of other namespaces there are."""
+    from rich.console import Group
+    from rich.text import Text
+
+    running, pending = sum(each.running for each in others), sum(each.pending for each in others)
+    if not others:
+        return Group(listing)
+    held, wanted = sum(each.gpus for each in others), sum(each.gpus_wanted for each in others)
+    line = f"Other namespaces: {running} running with {held:g} GPUs, {pending} pending for {wanted:g} GPUs"
+    return Group(listing, Text(line, "dim"))
 
 
 def age(job: Job, now: float) -> float:

@@ -9,13 +9,14 @@ import typer
 from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Output, OutputOption
-from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, Snapshot, WatchOption, show
+from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, SeenFromOption, Snapshot, WatchOption, show
 from fairlead.scheduler.overview.queues import Amount, Share, Shares, shares
 
 
 def share(
     kubeconfig: KubeconfigOption = "",
     resource: Annotated[str, typer.Option(help="The resource shown in the table; default: GPUs.")] = "",
+    namespace: SeenFromOption = "",
     watch: WatchOption = False,
     interval: IntervalOption = 2.0,
     output: OutputOption = Output.TABLE,
@@ -30,7 +31,7 @@ def share(
         found = shares(snapshot.state)
         return found, _table(found, resource or found.resource)
 
-    show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
+    show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader, namespace=namespace)
 
 
 def _table(found: Shares, resource: str) -> Listing:

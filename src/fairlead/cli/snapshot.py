@@ -50,6 +50,15 @@ ByLeader = Callable[[Leader, float], Awaitable[tuple[Any, Any] | None]]
 
 KubeconfigOption = Annotated[str, typer.Option(help="Kubeconfig file; default: $KUBECONFIG, the pod's account, ~/.kube/config.")]
 NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="Only this namespace. Default: all.")]
+SeenFromOption = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Where you may not see the whole cluster: as of this namespace.",
+        show_default="of the kubeconfig",
+    ),
+]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 IntervalOption = Annotated[float, typer.Option(min=0.2, max=3600, help="With --watch: seconds between two refreshes.")]
 
@@ -273,11 +282,13 @@ def show(
     watch: bool = False,
     interval: float = 2.0,
     by_leader: ByLeader | None = None,
+    namespace: str = "",
 ) -> None:
     """Print a view of the cluster, (data for JSON and YAML, something rich to draw): once, or until Ctrl-C.
 
     view_of: makes it from a snapshot; by_leader: from the leader's answers, None where it gives none. With `watch` the leader
-    sends what changed.
+    sends what changed. namespace: as of which the leader answers a user who may not see the whole cluster; empty: that of the
+    kubeconfig.
     """
     from fairlead.cli.output import console as make_console
     from fairlead.cli.output import emit
@@ -288,12 +299,11 @@ def show(
         answered = await by_leader(leader, client.server_time or time.time()) if by_leader is not None else None
         if answered is not None:
             return *answered, None
-        with progress("listing the cluster") as report:
-            snapshot = await read(client, report)
+        snapshot = await _listed(client)
         return *view_of(snapshot), snapshot
 
     async def once(client: Client) -> tuple[Any, Any, Snapshot | None]:
-        return await view(client, Leader(client))
+        return await view(client, Leader(client, namespace or client.config.namespace))
 
     if not watch:
         data, drawing, snapshot = run(kubeconfig, once)
@@ -305,7 +315,7 @@ def show(
     async def refresh(client: Client) -> None:
         from rich.live import Live
 
-        leader = Leader(client)
+        leader = Leader(client, namespace or client.config.namespace)
         if output is not Output.TABLE:
             while True:  # one document a line
                 data = (await view(client, leader))[0]
@@ -320,6 +330,18 @@ def show(
         run(kubeconfig, refresh)
     except KeyboardInterrupt:
         return
+
+
+async def _listed(client: Client) -> Snapshot:
+    """The cluster, for a view that the leader did not give."""
+    try:
+        with progress("listing the cluster") as report:
+            return await read(client, report)
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        hint = f"{error.message}; the leader answers as of a namespace in which you may `view`: --namespace NAME"
+        raise ApiError(error.code, error.reason, hint) from error
 
 
 def _warn(snapshot: Snapshot) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -15,9 +15,9 @@ from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.nodes import lines
 from fairlead.cli.output import Output, OutputOption, fail
-from fairlead.cli.queue import STYLES, age, in_order, jobs, members_of, nodes_shown
+from fairlead.cli.queue import STYLES, age, in_order, jobs, members_of, nodes_shown, with_others
 from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, NamespaceOption, Snapshot, show, span
-from fairlead.scheduler.overview.jobs import Job, State
+from fairlead.scheduler.overview.jobs import Job, Others, State
 from fairlead.scheduler.overview.nodes import NodeLine
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class Top(msgspec.Struct, frozen=True):
-    """The result of the command. gpus_wanted: by jobs that wait; use: percent, the mean over all pods that are measured."""
+    """The result of the command. gpus_wanted: by jobs that wait; use: percent, the mean over all pods that are measured.
+
+    others: the jobs of other namespaces, counted by queue, where the user may see one namespace alone; they are in the sums, too.
+    """
 
     gpus: int
     gpus_used: float
@@ -65,6 +68,7 @@ class Top(msgspec.Struct, frozen=True):
     pending: int
     use: float | None
     jobs: list[Running]
+    others: list[dict[str, Any]] = []
 
 
 def top(
@@ -82,12 +86,12 @@ def top(
 ) -> None:
     """Jobs that hold GPUs, their GPU utilization, and free capacity. Refreshes until Ctrl-C."""
 
-    def shown(found: Top) -> tuple[Top, Group]:
+    def shown(found: Top, others: list[Others]) -> tuple[Top, Group]:
         first = msgspec.structs.replace(found, jobs=found.jobs[:limit])
-        return first, _drawn(first)
+        return first, _drawn(first, others)
 
     def view_of(snapshot: Snapshot) -> tuple[Top, Group]:
-        return shown(summary(snapshot, _measured(prometheus) if prometheus else {}, namespace, sort))
+        return shown(summary(snapshot, _measured(prometheus) if prometheus else {}, namespace, sort), [])
 
     async def by_leader(leader: Leader, now: float) -> tuple[Top, Group] | None:
         if prometheus:
@@ -95,10 +99,11 @@ def top(
         nodes, rows = await leader.nodes(), await leader.jobs()
         if nodes is None or rows is None:
             return None
-        return shown(_summary(nodes, in_order(rows), now, lambda _: None, {}, namespace, sort))
+        found = _summary(nodes, in_order(rows), now, lambda _: None, {}, namespace, sort)
+        return shown(_with_others(found, leader.others), leader.others)
 
     watch = not once and output is Output.TABLE
-    show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
+    show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader, namespace=namespace)
 
 
 def summary(snapshot: Snapshot, measured: Mapping[tuple[str, ...], float], namespace: str = "", sort: Sort = Sort.GPUS) -> Top:
@@ -159,6 +164,17 @@ def _summary(
     )
 
 
+def _with_others(found: Top, others: list[Others]) -> Top:
+    """The sums with what other namespaces have, too."""
+    return msgspec.structs.replace(
+        found,
+        gpus_wanted=found.gpus_wanted + sum(each.gpus_wanted for each in others),
+        running=found.running + sum(each.running for each in others),
+        pending=found.pending + sum(each.pending for each in others),
+        others=[msgspec.structs.asdict(each) for each in others],
+    )
+
+
 def _measured(url: str) -> Mapping[tuple[str, ...], float]:
     from fairlead.observability.prometheus import Prometheus, PrometheusError
 
@@ -170,7 +186,7 @@ def _measured(url: str) -> Mapping[tuple[str, ...], float]:
     return {key: value for key, value in answer.items() if not math.isnan(value)}
 
 
-def _drawn(found: Top) -> Group:
+def _drawn(found: Top, others: list[Others]) -> Group:
     from rich.console import Group
     from rich.text import Text
 
@@ -208,4 +224,4 @@ def _drawn(found: Top) -> Group:
         ]
         for job in found.jobs
     ]
-    return Group(head, rest, Text(""), Listing(columns, rows))
+    return Group(head, rest, Text(""), with_others(Listing(columns, rows), others))

@@ -140,9 +140,9 @@ OF_VISIBILITY = (
     ),
     Rule("the jobs of the namespace", names.VISIBILITY_GROUP, "pendingjobs jobs", "list"),
     Rule(
-        "rows of the cluster, where the role is bound in all namespaces, as `jobs` without a namespace",
+        "the cluster's nodes, queues and quotas, with work of other namespaces as counts",
         names.VISIBILITY_GROUP,
-        "nodes queues",
+        "nodes queues quotas",
         "list",
     ),
 )

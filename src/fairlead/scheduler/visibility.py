@@ -9,10 +9,18 @@
     /apis/visibility.fairlead.dev/v1alpha1/jobs                     ?queue=NAME&since=VERSION
     /apis/visibility.fairlead.dev/v1alpha1/nodes                    ?since=VERSION
     /apis/visibility.fairlead.dev/v1alpha1/queues
+    /apis/visibility.fairlead.dev/v1alpha1/quotas
+    /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/nodes      ?since=VERSION
+    /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/queues
+    /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/quotas
 
 The leader answers from its state as it is, between two passes; nothing is decided and nothing is written for it. RBAC on these
-resources decides who may ask, per namespace or, for the last three, in the cluster; of other namespaces an explanation shows how
-many are ahead and why, not whose they are. `since` takes the version of an earlier answer: only what changed is sent.
+resources decides who may ask, per namespace or in the cluster. `since` takes the version of an earlier answer: only what changed
+is sent.
+
+What is asked in a namespace does not name others: an explanation shows how many are ahead and why, not whose they are; `nodes`,
+`queues` and `quotas` there are of the whole cluster, with pods of other namespaces and other users than who asks as counts; and
+`jobs` has, as `others`, how many run and wait in each queue.
 """
 
 from __future__ import annotations
@@ -52,11 +60,11 @@ class Visibility:
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._overview = Overview(self._asked)
+        of_cluster = [("nodes", self._nodes), ("queues", self._queues), ("quotas", self._quotas)]
         routes = [
             ("namespaces/{namespace}/jobs", self._jobs),
             ("jobs", self._jobs),
-            ("nodes", self._nodes),
-            ("queues", self._queues),
+            *((f"{where}{path}", handler) for where in ("", "namespaces/{namespace}/") for path, handler in of_cluster),
             ("namespaces/{namespace}/{plural:pods|podgroups|jobs|aijobs}/{name}/explanation", self._explanation),
             ("namespaces/{namespace}/pendingjobs", self._pending),
         ]
@@ -111,11 +119,17 @@ class Visibility:
     async def _jobs(self, request: web.Request) -> web.Response:
         namespace, queue = request.match_info.get("namespace", ""), request.query.get("queue", "")
         asked = self._overview.jobs(namespace, queue, request.query.get("since", ""))
-        return await self._listed(request, "Job", asked, lambda row: (row.namespace, row.name))
+        more = {"others": await self._one_of_few(self._overview.others(namespace))} if namespace else {}
+        return await self._listed(request, "Job", asked, lambda row: (row.namespace, row.name), more)
 
     async def _nodes(self, request: web.Request) -> web.Response:
-        asked = self._overview.nodes(request.query.get("since", ""))
+        asked = self._overview.nodes(request.match_info.get("namespace", ""), request.query.get("since", ""))
         return await self._listed(request, "Node", asked, lambda row: ("", row.name))
+
+    async def _quotas(self, request: web.Request) -> web.Response:
+        user = self._api.user(request) if "namespace" in request.match_info else None
+        found = await self._one_of_few(self._overview.quotas(lambda name: user in (None, name)))
+        return await _packed(request, await asyncio.to_thread(_list, "Quota", Answer("", found), lambda row: ("", row.queue)))
 
     async def _queues(self, request: web.Request) -> web.Response:
         found = await self._one_of_few(self._overview.queues())
@@ -124,10 +138,15 @@ class Visibility:
         return await _packed(request, await asyncio.to_thread(_list, "Queue", answer, lambda row: ("", row.name), more))
 
     async def _listed(
-        self, request: web.Request, kind: str, asked: Awaitable[Answer], named: Callable[[Any], tuple[str, str]]
+        self,
+        request: web.Request,
+        kind: str,
+        asked: Awaitable[Answer],
+        named: Callable[[Any], tuple[str, str]],
+        more: dict[str, Any] | None = None,
     ) -> web.Response:
         answer = await self._one_of_few(asked)
-        return await _packed(request, await asyncio.to_thread(_list, kind, answer, named))
+        return await _packed(request, await asyncio.to_thread(_list, kind, answer, named, more))
 
 
 def _in_time(handler: Handler) -> Handler:
@@ -183,6 +202,7 @@ _RESOURCES = [
     {"name": "jobs", "namespaced": True, "kind": "Job", "singularName": "job", "verbs": ["list"]},
     {"name": "nodes", "namespaced": False, "kind": "Node", "singularName": "node", "verbs": ["list"]},
     {"name": "queues", "namespaced": False, "kind": "Queue", "singularName": "queue", "verbs": ["list"]},
+    {"name": "quotas", "namespaced": False, "kind": "Quota", "singularName": "quota", "verbs": ["list"]},
     {"name": "podgroups/explanation", **_EXPLAINED},
     {"name": "pods/explanation", **_EXPLAINED},
     {"name": "jobs/explanation", **_EXPLAINED},

@@ -105,6 +105,11 @@ class AggregatedApi:
         except web.HTTPMethodNotAllowed:
             return refusal(405, "MethodNotAllowed", "this API can only be read")
 
+    def user(self, request: web.Request) -> str:
+        """Who asked the API server; empty where that is not given."""
+        headers = self._proxy.user_headers if self._proxy is not None else ()
+        return next((name for each in headers if (name := request.headers.get(each))), "")
+
     # -- discovery -----------------------------------------------------------------------------
 
     def _group_version(self) -> dict[str, Any]:

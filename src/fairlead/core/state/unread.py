@@ -88,13 +88,15 @@ class UnreadPods:
                 group = f"{pod.namespace}/{pod.group}" if pod.group and pod.ours else ""
                 yield Unread(ref_of(pod), pod.node, pod.error, pod.unsized, group)
 
-    def closers(self, nodes: NodeTable, name: str) -> list[str]:
-        """What closes a node, each in words; empty if it is open."""
+    def closers(self, nodes: NodeTable, name: str, seen_from: str = "") -> list[str]:
+        """What closes a node, each in words; empty if it is open. seen_from: a namespace; pods of others are counted."""
         row = nodes.rows.get(name)
         node = nodes.objects[row] if row is not None else None
         found = [f"node {name} itself: {node.error.message[:_SHORT]}"] if node is not None and node.error is not None else []
-        pods = (self._pods.get(uid) for uid in nodes.poisoned.get(name, ()))
-        return found + sorted(f"pod {pod.key} on {name}" for pod in pods if pod is not None)
+        pods = [pod for uid in nodes.poisoned.get(name, ()) if (pod := self._pods.get(uid)) is not None]
+        named = [pod for pod in pods if seen_from in ("", pod.namespace)]
+        counted = [f"{len(pods) - len(named)} pods of other namespaces on {name}"] if len(named) < len(pods) else []
+        return found + sorted(f"pod {pod.key} on {name}" for pod in named) + counted
 
     def complaint(self, nodes: NodeTable, names: Iterable[str]) -> str:
         """Why these nodes are closed, in kube-scheduler's form, for messages; the first few culprits are named."""

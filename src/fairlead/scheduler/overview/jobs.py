@@ -71,6 +71,55 @@ class Job(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     latest_start: float | None = None
 
 
+class Others(msgspec.Struct, frozen=True, rename="camel"):
+    """Jobs of other namespaces in one queue. gpus: what those that run hold; gpus_wanted: what the others ask for."""
+
+    queue: str
+    running: int
+    pending: int
+    gpus: float
+    gpus_wanted: float
+
+
+def others(state: ClusterState, seen_from: str) -> list[Others]:
+    """The jobs of all namespaces but one, counted by queue: for users who may not know whose they are."""
+    counted: dict[str, _Counted] = {}
+    for task in state.tasks.values():
+        pod = task.pod
+        if not pod.ours or pod.finished or pod.namespace == seen_from or (task.gang is None and pod.placeholder):
+            continue
+        job = counted.setdefault(task.gang.key if task.gang is not None else pod.uid, _Counted(task.queue))
+        job.runs = job.runs or bool(pod.node)
+        job.milli += pod.spec.gpus * pod.spec.gpu_milli
+    for group, target in state.suspended.targets.items():
+        gang = state.gangs.get(group)
+        if group.partition("/")[0] == seen_from or group in counted or gang is None:
+            continue
+        found = suspended("", "", target, gang.group.queue if gang.group is not None else "")
+        counted[group] = _Counted(found.queue, milli=round(found.gpus * WHOLE))
+    queues: dict[str, list[_Counted]] = {}
+    for job in counted.values():
+        queues.setdefault(job.queue, []).append(job)
+    return [
+        Others(
+            queue=name,
+            running=sum(job.runs for job in known),
+            pending=sum(not job.runs for job in known),
+            gpus=sum(job.milli for job in known if job.runs) / WHOLE,
+            gpus_wanted=sum(job.milli for job in known if not job.runs) / WHOLE,
+        )
+        for name, known in sorted(queues.items())
+    ]
+
+
+class _Counted(msgspec.Struct):
+    """A job that is not named. milli: thousandths of GPUs that its pods ask for."""
+
+    queue: str
+    runs: bool = False
+    milli: int = 0
+
+
 def keys(state: ClusterState, namespace: str = "", queue: str = "") -> list[Key]:
     """The jobs that have not ended, by namespace and name. namespace, queue: only those of one; empty: of all."""
     found: set[Key] = set()

@@ -35,12 +35,15 @@ class NodeLine(msgspec.Struct, frozen=True):
     closed_by: list[str] = []
 
 
-def lines(state: ClusterState, down: Collection[str] = ()) -> list[NodeLine]:
-    """Every node, by name. down: nodes that are known to be, beside those whose taints show it."""
-    return [_line(state, name, row, down=name in down) for name, row in sorted(state.nodes.rows.items())]
+def lines(state: ClusterState, down: Collection[str] = (), seen_from: str = "") -> list[NodeLine]:
+    """Every node, by name. down: nodes that are known to be, beside those whose taints show it.
+
+    seen_from: a namespace; pods of others are not named.
+    """
+    return [_line(state, name, row, seen_from, down=name in down) for name, row in sorted(state.nodes.rows.items())]
 
 
-def _line(state: ClusterState, name: str, row: int, *, down: bool) -> NodeLine:
+def _line(state: ClusterState, name: str, row: int, seen_from: str, *, down: bool) -> NodeLine:
     table = state.nodes
     free = table.devices.states[table.device.item(row)]
     used = sum(WHOLE - left for left in free) / WHOLE
@@ -55,7 +58,7 @@ def _line(state: ClusterState, name: str, row: int, *, down: bool) -> NodeLine:
     cpu, memory = amount("cpu"), amount("memory")
     node = table.objects[row]
     labels = node.labels if node is not None else {}
-    closed_by = state.bound.unread.closers(table, name)
+    closed_by = state.bound.unread.closers(table, name, seen_from)
     if down or (node is not None and any(taint.key in _DOWN for taint in node.taints)):
         where = "down"
     elif node is not None and node.unschedulable:

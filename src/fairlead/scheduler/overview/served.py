@@ -17,7 +17,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from fairlead.scheduler.core_loop import CoreLoop
-from fairlead.scheduler.overview import jobs, nodes, queues
+from fairlead.scheduler.overview import jobs, nodes, queues, quotas
+from fairlead.scheduler.overview.jobs import Others
+from fairlead.scheduler.overview.quotas import Quota
 
 T = TypeVar("T")
 Ask = Callable[[Callable[[CoreLoop], Any]], Awaitable[Any]]
@@ -66,13 +68,23 @@ class Overview:
 
         return await self._since(("jobs", namespace, queue), since, rows)
 
-    async def nodes(self, since: str = "") -> Answer:
-        """All nodes, by name."""
+    async def others(self, seen_from: str) -> list[Others]:
+        """The jobs of all namespaces but one, counted by queue."""
+        found: list[Others] = await self._ask(lambda core: jobs.others(core.state, seen_from))
+        return found
+
+    async def nodes(self, seen_from: str = "", since: str = "") -> Answer:
+        """All nodes, by name. seen_from: a namespace; pods of others are not named."""
 
         async def rows() -> dict[Any, Any]:
-            return {row.name: row for row in await self._ask(lambda core: nodes.lines(core.state))}
+            return {row.name: row for row in await self._ask(lambda core: nodes.lines(core.state, seen_from=seen_from))}
 
-        return await self._since(("nodes",), since, rows)
+        return await self._since(("nodes", seen_from), since, rows)
+
+    async def quotas(self, shows: Callable[[str], bool]) -> list[Quota]:
+        """All queues, by name. shows: which users are listed, others are counted."""
+        found: list[Quota] = await self._ask(lambda core: quotas.quotas(core.state, shows))
+        return found
 
     async def queues(self) -> queues.Shares:
         """All queues, by name."""
