@@ -194,6 +194,29 @@ def attacks(
 
 
 @app.command()
+def probes(
+    count: Annotated[int, typer.Option(min=1, max=100_000, help="Number of questions.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the questions and of the tenants' names.")] = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Questions of a user of one namespace: leaks, and what is wrongly refused or allowed. Needs a checkout with its testbed."""
+    find_checkout()
+    from fairlead.cli.output import progress
+    from testbed import probes as asked
+
+    try:
+        with progress("asking") as report:
+            result = asked.run(count, seed, report)
+    except asked.ProbesError as error:
+        fail(str(error))
+    rows = {"count": result.count, "allowed": result.allowed, "leaks": len(result.leaks)}
+    rows |= {"wrongly refused": len(result.wrongly_refused), "wrongly allowed": len(result.wrongly_allowed)}
+    emit(result, output, lambda: print_table("bench probes", rows))
+    if not result.clean:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
 def kills(
     count: Annotated[int, typer.Option(min=1, max=10_000, help="Number of kills.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the times of the kills.")] = 1,
