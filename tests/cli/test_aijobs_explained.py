@@ -6,7 +6,10 @@ import msgspec
 import pytest
 
 from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.rules import strict
 from fairlead.cli import aijobs
+from fairlead.cli.submit import ended
+from fairlead.cluster.times import seconds
 from fairlead.operator.jobs import members as made
 from testbed import objects
 from tests.cli.test_cluster_commands import Box, until
@@ -39,7 +42,7 @@ def explain(box, name):
 
 def test_it_is_explained_as_its_gang_is(box):
     job = submitted(box, objects.ai_job("huge", workers=200, gpus=8))
-    assert explain(box, "huge")["message"] == "the operator has not reconciled it yet"
+    assert explain(box, "huge")["message"].startswith(("the operator has not reconciled it", "no operator has reconciled it"))
     operate(box, job)
     until(lambda: box.json("explain", "podgroup/huge", "-n", "vision")["pods"] == 200)
     told, gang = explain(box, "huge"), box.json("explain", "podgroup/huge", "-n", "vision")
@@ -91,7 +94,7 @@ IN_FORCE = condition("Accepted", "True", "Accepted")
 @pytest.mark.parametrize(
     ("spec", "status", "told"),
     [
-        ({}, None, ("Pending", None, "the operator has not reconciled it yet")),
+        ({}, None, ("Pending", None, "no operator has reconciled it for 60 s")),
         (
             {"dependsOn": [{"job": "prepare", "when": "afterok"}]},
             {"message": "job 'prepare' is Running", "conditions": [IN_FORCE]},
@@ -135,3 +138,33 @@ def test_without_pods_its_status_says_why(spec, status, told):
     assert found.expected_wait_seconds == (50.0 if found.code == "Backoff" else None)
     assert "aijob/j" in _drawn(found)
     assert (found.advice is not None) == (found.code in ("Dependency", "Suspended", "Backoff"))
+
+
+@pytest.mark.parametrize(
+    ("age", "message"),
+    [
+        (0.0, "the operator has not reconciled it yet"),
+        (14.0, "the operator has not reconciled it yet"),
+        (40.0, "no operator has reconciled it for 40 s: `fairlead install` or `fairlead operator` starts one"),
+    ],
+)
+def test_a_job_that_no_operator_reconciles_is_reported(age, message):
+    manifest = objects.ai_job("new")
+    manifest["metadata"] |= {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    job = msgspec.convert(manifest, strict(AIJob))
+    assert aijobs.by_status(job, seconds("2026-01-01T00:00:00Z") + age).message == message
+
+
+async def test_a_command_that_waits_reports_once_that_no_operator_runs(monkeypatch, capsys):
+    answers = [{}, {}, {}, {"status": {"phase": "Running"}}, {"status": {"phase": "Succeeded"}}]
+
+    class Client:
+        async def get(self, path):
+            return msgspec.json.encode(answers.pop(0))
+
+    monkeypatch.setattr("fairlead.cli.submit._POLL_INTERVAL", 0.0)
+    monkeypatch.setattr("fairlead.cli.aijobs.SOON", 0.0)
+    assert await ended(Client(), "ns/job") == "Succeeded"
+    assert capsys.readouterr().err.splitlines() == [
+        "ns/job: no operator has reconciled it for 0 s: `fairlead install` or `fairlead operator` starts one"
+    ]

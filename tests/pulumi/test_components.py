@@ -2,8 +2,10 @@
 
 import json
 import math
+import re
 
 import pulumi
+import pulumi_kubernetes as kubernetes
 import pytest
 import yaml
 
@@ -385,3 +387,28 @@ def test_with_the_prometheus_operator_what_selects_matches_what_is_selected():
 
 def test_an_empty_runbook_is_refused():
     assert "runbook is empty" in refused(Monitoring, runbook=" ")
+
+
+# -- programs without names ----------------------------------------------------------------------
+
+
+def unnamed():
+    kubernetes.core.v1.Namespace("team", metadata={"labels": {"a": "b"}})
+    kubernetes.core.v1.ConfigMap("bare", data={"a": "b"})
+    kubernetes.core.v1.ConfigMap("generated", metadata={"generate_name": "prefix-"}, data={})
+    first = kubernetes.core.v1.ConfigMap("first", metadata={"namespace": "x"}, data={})
+    kubernetes.core.v1.ConfigMap("second", metadata={"name": "second"}, data={"of": first.metadata.apply(lambda each: each.name)})
+    kubernetes.core.v1.ConfigMap("x" * 300, data={})
+
+
+def test_what_a_program_does_not_name_is_named_as_by_the_provider_and_alike_each_time():
+    found = manifests(unnamed)
+    assert found == manifests(unnamed)
+    names = {each["metadata"]["name"]: each for each in found}
+    assert len(names) == len(found) == 6
+    for prefix in ("team", "bare", "prefix", "first"):
+        [name] = [each for each in names if each.startswith(f"{prefix}-")]
+        assert re.fullmatch(rf"{prefix}-[0-9a-f]{{8}}", name)
+    assert max(len(each) for each in names) == 253
+    assert names["second"]["data"]["of"] in names
+    assert not any("generateName" in each["metadata"] for each in found)

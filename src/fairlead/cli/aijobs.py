@@ -17,7 +17,8 @@ from fairlead.scheduler.explanations import Explanation, bare
 
 _OVER = ("Succeeded", "Failed")
 _FORBIDDEN, _NOT_FOUND = 403, 404
-_UNSEEN = "the operator has not reconciled it yet"
+SOON = 15.0
+"""Seconds within which an operator that runs has reconciled a new job."""
 
 
 class Unknown(Exception):
@@ -46,7 +47,7 @@ def over(job: AIJob | None) -> bool:
 def by_status(job: AIJob, now: float) -> Explanation:
     """Where a job stands by its own status. now: seconds since the epoch."""
     status = job.status or AIJobStatus()
-    code, message = _why(job, status)
+    code, message = _why(job, status, now)
     start = seconds(status.resume_at) if status.phase == "Restarting" and status.resume_at else None
     submitted = seconds(job.metadata.creation_timestamp)
     pods, gpus = _asks_for(job)
@@ -66,7 +67,14 @@ def by_status(job: AIJob, now: float) -> Explanation:
     )
 
 
-def _why(job: AIJob, status: AIJobStatus) -> tuple[str | None, str]:  # noqa: PLR0911 - the first reason that holds
+def unseen(waits: float) -> str:
+    """Why a job has no status, so many seconds after it was created."""
+    if waits < SOON:
+        return "the operator has not reconciled it yet"
+    return f"no operator has reconciled it for {waits:.0f} s: `fairlead install` or `fairlead operator` starts one"
+
+
+def _why(job: AIJob, status: AIJobStatus, now: float) -> tuple[str | None, str]:  # noqa: PLR0911 - the first reason that holds
     """(code, message): why it has no pods."""
     conditions = {each.type: each for each in status.conditions}
     accepted = conditions.get("Accepted")
@@ -83,7 +91,7 @@ def _why(job: AIJob, status: AIJobStatus) -> tuple[str | None, str]:  # noqa: PL
     if job.spec.depends_on and status.message:
         return str(ReasonCode.DEPENDENCY), status.message
     if not status.conditions:
-        return None, _UNSEEN
+        return None, unseen(now - (seconds(job.metadata.creation_timestamp) or now))
     return None, status.message or "its pods are being created"
 
 

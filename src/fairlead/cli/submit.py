@@ -223,13 +223,15 @@ async def _submit(client: Client, manifests: list[dict[str, Any]], left_out: lis
 
 
 async def ended(client: Client, key: str) -> str:
-    """The phase in which a job ends."""
+    """The phase in which a job ends. Where no operator runs, which is to begin it, that is reported once."""
     from fairlead.api import names
+    from fairlead.cli import aijobs
     from fairlead.cluster.kubernetes.client import ApiError
 
     namespace, _, name = key.partition("/")
     path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/aijobs/{name}"
-    last = "Pending"
+    last, reported = "Pending", False
+    begun = asyncio.get_running_loop().time()
     while True:
         try:
             found = msgspec.json.decode(await client.get(path))
@@ -238,6 +240,10 @@ async def ended(client: Client, key: str) -> str:
                 return last if last in ("Succeeded", "Failed") else "Deleted"
             raise
         last = str((found.get("status") or {}).get("phase", last))
+        waits = asyncio.get_running_loop().time() - begun
+        if not found.get("status") and waits >= aijobs.SOON and not reported:
+            reported = True
+            typer.echo(f"{key}: {aijobs.unseen(waits)}", err=True)
         if last in ("Succeeded", "Failed"):
             return last
         await asyncio.sleep(_POLL_INTERVAL)

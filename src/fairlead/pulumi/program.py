@@ -6,6 +6,7 @@ Everything goes through Pulumi's own mocks: each resource is answered as if it h
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import runpy
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -18,6 +19,8 @@ import pulumi.runtime
 Manifest = dict[str, Any]
 
 _PREFIX = "kubernetes:"
+_RANDOM, _LONGEST = 8, 253
+"""Characters that the provider adds to a name, and those that a name may have."""
 _FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass", "ServiceAccount")
 
 
@@ -26,9 +29,11 @@ class _Recorder(pulumi.runtime.Mocks):
         self.manifests: list[Manifest] = []
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
-        if args.typ.startswith(_PREFIX) and "kind" in args.inputs:
-            self.manifests.append(_plain(args.inputs))
-        return f"{args.name}-id", args.inputs
+        inputs = args.inputs
+        if args.typ.startswith(_PREFIX) and "kind" in inputs:
+            inputs = _named(args)
+            self.manifests.append(_plain(inputs))
+        return f"{args.name}-id", inputs
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         return {}, None
@@ -67,6 +72,19 @@ def _order(manifest: Manifest) -> tuple[int, str, str, str]:
 def manifests_of(folder: Path, config: Mapping[str, str] | None = None) -> list[Manifest]:
     """Those of the program in a folder: its `__main__.py`."""
     return manifests(lambda: runpy.run_path(str(folder / "__main__.py"), run_name="__main__") and None, config, folder.name)
+
+
+def _named(args: pulumi.runtime.MockResourceArgs) -> dict[str, Any]:
+    """The inputs of a resource with a name. Where a program gives none, the provider makes one: the resource's name, and eight
+    characters at random, which here are the same each time.
+    """
+    metadata = args.inputs.get("metadata") or {}
+    if metadata.get("name"):
+        return args.inputs
+    prefix = metadata.get("generateName") or f"{args.name}-"
+    suffix = hashlib.sha256(f"{args.typ} {args.name}".encode()).hexdigest()[:_RANDOM]
+    name = f"{prefix[: _LONGEST - _RANDOM]}{suffix}"
+    return {**args.inputs, "metadata": {**{key: each for key, each in metadata.items() if key != "generateName"}, "name": name}}
 
 
 def _plain(value: Any) -> Any:

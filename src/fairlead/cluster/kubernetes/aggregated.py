@@ -22,7 +22,7 @@ from fairlead.cluster.kubernetes.front_proxy import FrontProxy, FrontProxyError,
 
 log = structlog.get_logger("aggregated")
 
-_RETRY = 30.0
+_RETRY = (2.0, 30.0)  # seconds until it is tried again: at first, and at most
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -62,12 +62,16 @@ class AggregatedApi:
 
     async def run(self) -> None:
         """Serve until cancelled; what prevents it is logged and tried again, and never ends the process."""
+        clock, rest = asyncio.get_running_loop().time, _RETRY[0]
         while True:
+            begun = clock()
             try:
                 await self._serve()
             except (FrontProxyError, ApiError, Unreachable, OSError, ValueError, msgspec.MsgspecError) as error:
-                log.error("not served", api=self.group, error=str(error)[:300], again_in=_RETRY)
-                await asyncio.sleep(_RETRY)
+                rest = _RETRY[0] if clock() - begun > _RETRY[1] else rest
+                log.error("not served", api=self.group, error=str(error)[:300], again_in=rest)
+                await asyncio.sleep(rest)
+                rest = min(2 * rest, _RETRY[1])
 
     async def _serve(self) -> None:
         self._proxy = await read(self.client)
