@@ -11,14 +11,16 @@ export UV_LINK_MODE ?= copy
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
-.PHONY: coverage decisions mutation help demo test lint words unit e2e testbed architecture crds charts protobuf soak differential bench clean
+PIP_AUDIT := pip-audit==2.10.1
+
+.PHONY: coverage decisions mutation help demo test lint words unit e2e testbed architecture crds charts wheel sbom image audit protobuf soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 $(CURDIR)/.cache/uv/bin/uv:
 	python3 -m venv .cache/uv
-	.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.8'
+	.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.10'
 
 .cache/synced: pyproject.toml uv.lock | $(UV)
 	$(UV) sync --frozen --quiet $(if $(PYTHON),--python $(PYTHON))
@@ -64,6 +66,19 @@ crds: .cache/synced  ## write the generated YAML
 charts: .cache/synced  ## write the files of charts/
 	$(RUN) --no-sync python -m testbed.charts
 
+wheel: .cache/synced  ## the wheel and its locked requirements: dist/, which the Containerfile reads
+	$(RUN) --no-sync python -m testbed.wheel dist
+
+image: wheel  ## the image as an OCI layout, dist/image, without a container runtime; root, Debian; ARGS=--fresh: with today's packages
+	$(RUN) --no-sync python -m testbed.image dist $(ARGS)
+
+sbom: .cache/synced  ## the bill of materials as CycloneDX: dist/fairlead.cdx.json
+	@mkdir -p dist
+	$(RUN) --no-sync python -m testbed.sbom dist/fairlead.cdx.json
+
+audit: wheel  ## known vulnerabilities of the locked dependencies; asks PyPI
+	$(UV) run --no-project --quiet --with $(PIP_AUDIT) pip-audit --strict --require-hashes --disable-pip --requirement dist/requirements.txt
+
 protobuf: testbed  ## write the numbers of fields in Kubernetes' protobuf
 	$(RUN) --no-sync python -m testbed protobuf > src/fairlead/cluster/simulated/protobuf.txt
 
@@ -87,4 +102,4 @@ bench: testbed  ## run the commands of benchmarks/README.md and write their figu
 	$(RUN) --no-sync python benchmarks/run.py
 
 clean:  ## remove what make made here
-	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .cache dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 import asyncio
 import base64
 import json
+import ssl
 import stat
 
 import pytest
@@ -44,6 +45,21 @@ def test_no_cluster_at_all(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="--kubeconfig"):
         load()
+
+
+def test_certificates_of_older_tools_are_accepted_by_every_python(monkeypatch):
+    """From 3.13 on the default is strict: the authority of many clusters has no Authority Key Identifier, and Go needs none."""
+    made = ssl.create_default_context
+
+    def strict(**given):
+        context = made(**given)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    context = Config("https://x").ssl_context()
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
 async def test_a_rotated_token_file_is_read_again(tmp_path):
