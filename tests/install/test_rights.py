@@ -1,5 +1,8 @@
 """Rights of processes and people, their reasons, and the files of `charts/` that are made of them."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from fairlead.install import History, Values, objects, roles
@@ -11,6 +14,7 @@ ALL = Values(image="fairlead:1", external_metrics=True, history=History(storage=
 LEAST = Values(image="fairlead:1", visibility=False)
 EACH = pytest.mark.parametrize("values", [ALL, LEAST], ids=["all", "least"])
 GROUP = "fairlead.dev"
+SECURITY = Path(__file__).parents[2] / "SECURITY.md"
 
 
 def named(found, kind):
@@ -54,6 +58,31 @@ def test_every_rule_has_a_reason_and_grants_something():
     for rule in every:
         assert len(rule.why) > 5
         assert all(rule.manifest().values())
+
+
+def written(rules):
+    """Verb and resource of what does more than read."""
+    return {
+        (verb, resource)
+        for rule in rules
+        for verb in rule.verbs.split()
+        for resource in rule.resources.split()
+        if verb not in ("get", "list", "watch")
+    }
+
+
+def test_the_threat_model_says_of_each_right_what_it_is_worth():
+    """SECURITY.md lists what each process may do besides reading, all of it and nothing else."""
+    stated = {"scheduler": set(), "operator": set(), "both": set()}
+    for process, cell in re.findall(r"^\| (scheduler|operator|both) \| (.*?) \|", SECURITY.read_text(), re.MULTILINE):
+        for part in cell.split(";"):
+            words = re.findall(r"`(.*?)`", part)
+            verbs = [word for word in words if word in ("create", "update", "patch", "delete")]
+            stated[process] |= {(verb, resource) for verb in verbs for resource in words if resource not in verbs}
+    own = [roles.of_server("v1.x"), *roles.of_endpoints(("a",))]
+    assert stated["scheduler"] == written(roles.OF_SCHEDULER)
+    assert stated["operator"] == written(roles.OF_OPERATOR)
+    assert stated["both"] == written([*roles.of_lease("scheduler"), *own]) == written([*roles.of_lease("operator"), *own])
 
 
 @pytest.mark.parametrize("process", ["scheduler", "operator"])
