@@ -12,7 +12,7 @@ import pytest
 import trustme
 import uvloop
 
-from fairlead.cluster.kubernetes import connections
+from fairlead.cluster.kubernetes import connections, http
 from fairlead.cluster.kubernetes.auth import Auth
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.http import HttpTransport
@@ -469,6 +469,16 @@ async def test_tls_with_client_certificates():
         async with transport(server, ca_data=authority.cert_pem.bytes()) as opened:
             with pytest.raises(Unreachable):
                 await ask(opened, "POST")
+
+
+async def test_a_connection_whose_end_is_never_reported_keeps_no_process_from_ending(monkeypatch):
+    """uvloop did so with TLS on Python 3.13: an operator had stopped, and did not end."""
+    monkeypatch.setattr(http, "_GOODBYE", 0.01)
+    async with Scripted() as server, transport(server) as opened:
+        before = opened._session.close
+        monkeypatch.setattr(opened._session, "close", asyncio.Event().wait)
+        await opened.close()
+        monkeypatch.setattr(opened._session, "close", before)
 
 
 @pytest.mark.parametrize(

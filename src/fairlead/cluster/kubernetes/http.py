@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 
@@ -14,6 +14,7 @@ from fairlead.cluster.transport import Opened, Reply, Unreachable
 
 _LARGEST_MESSAGE = 16 << 20
 _ELSEWHERE = (301, 302, 303, 307, 308)
+_GOODBYE = 2.0  # seconds in which connections close
 _LISTS = 4  # times as long as any other answer may a page of a list take
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError, RuntimeError)  # uvloop's, for a connection that closed meanwhile
 
@@ -116,9 +117,11 @@ class HttpTransport:
             raise Unreachable(f"GET {path}: {error!r}") from error
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Let go of connections. It does not wait for one whose end the loop does not report, as happens with TLS."""
         await self._pool.close()
-        await self._session.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE):
+                await self._session.close()
 
 
 async def _bounded(reply: aiohttp.ClientResponse) -> bytes:
