@@ -94,7 +94,7 @@ def build(program: Program) -> Path:
     if all((target / name).exists() for name in program.packages):
         return target
     cache().mkdir(parents=True, exist_ok=True)
-    with _locked(cache() / f"{program.module}.lock"):
+    with locked(cache() / f"{program.module}.lock"):
         if all((target / name).exists() for name in program.packages):
             return target
         print(f"testbed: building {', '.join(program.packages)}", file=sys.stderr, flush=True)
@@ -118,7 +118,7 @@ def go_command() -> str:
     go = venv / "bin" / "go"
     if not go.exists():
         cache().mkdir(parents=True, exist_ok=True)
-        with _locked(cache() / "go.lock"):
+        with locked(cache() / "go.lock"):
             if not go.exists():
                 subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
                 subprocess.run([str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", _GO_PACKAGE], check=True)
@@ -142,7 +142,7 @@ def _digest(program: Program, source: Path, go: str) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Two test workers must not build the same thing at once."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

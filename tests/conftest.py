@@ -72,6 +72,23 @@ def pytest_runtest_makereport(item, call):
         report.longrepr = f"skipped, which counts as failed here: {report.longrepr}"
 
 
+@pytest.fixture(scope="session")
+def postgresql():
+    """A real server of this worker's."""
+    from testbed.postgresql import PostgreSQL
+
+    with PostgreSQL() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.e2e)])
+def database(request, tmp_path) -> str:
+    """The URL of an empty database for a history, of either kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/history.db"
+    return request.getfixturevalue("postgresql").emptied("history")
+
+
 @pytest.fixture
 def traces() -> Path:
     folder = os.environ.get("FAIRLEAD_TRACES")

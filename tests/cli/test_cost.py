@@ -15,9 +15,9 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-def url(tmp_path):
+def url(database):
     """A node of eight, priced 16 an hour, for ten hours: half of it ann's for four of them, an eighth bob's all along."""
-    url, now = f"sqlite:///{tmp_path}/history.db", time.time()
+    url, now = database, time.time()
     begun = now - 10 * HOUR
 
     def run(uid, user, gpus, start, end):

@@ -73,7 +73,8 @@ def test_an_operator_that_is_not_trusted_says_what_to_do(cluster, plane, ann):
 def test_neither_relabelled_pods_nor_a_podgroup_that_goes_first_end_the_operator(cluster, ann, tmp_path):
     cluster.create(queue("default", quota=8))  # where any queue exists, this one exists only if it is created
     database = f"sqlite:///{tmp_path}/history.db"
-    history = History(database)
+    History(database).close()
+    history = History(database, create=False)
     operator = cluster.operator("--no-leader-elect", "--history", database)
     cluster.scheduler("--no-leader-elect").synced()
     for name in ("g1", "g2", "g3"):

@@ -8,8 +8,8 @@ from fairlead.observability.store import History
 
 
 @pytest.fixture
-def history(tmp_path):
+def history(database):
     """An empty one."""
-    store = History(f"sqlite:///{tmp_path}/history.db")
+    store = History(database)
     yield store
     store.close()

@@ -241,7 +241,7 @@ def test_another_versions_database_is_refused(tmp_path):
 
     History(f"sqlite:///{tmp_path}/history.db").close()
     with sqlite3.connect(tmp_path / "history.db") as connection:
-        connection.execute("update notes set value = '99' where name = 'version'")
+        connection.execute("update history_version set version_num = '99'")
     connection.close()
     with pytest.raises(HistoryError, match="version 99"):
         History(f"sqlite:///{tmp_path}/history.db")

@@ -3,12 +3,12 @@
 import random
 
 import msgspec
-import pytest
 
 from fairlead.cluster import views
 from fairlead.observability.history import State, Wanted
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
+from tests.databases import on_databases
 from tests.operator.observed import gone, pod
 
 PODS, GROUPS, STEPS = 6, 3, 120
@@ -18,9 +18,9 @@ OPEN = (State.PENDING, State.RUNNING, State.SUSPENDED)
 class World:
     """What there is, and what must be in the history of it: of each run its job and whether it goes on."""
 
-    def __init__(self, seed: int, path: str) -> None:
+    def __init__(self, seed: int, url: str) -> None:
         self.dice = random.Random(seed)
-        self.history = History(f"sqlite:///{path}/history-{seed}.db")
+        self.history = History(url)
         self.groups: dict[str, views.PodGroup] = {}
         self.pods: dict[str, dict] = {}
         self.made = 0
@@ -126,15 +126,14 @@ class World:
         }
 
 
-@pytest.mark.parametrize("first", range(0, 60, 12))
-def test_a_pod_counts_for_its_first_job(first, tmp_path):
-    for seed in range(first, first + 12):
-        world = World(seed, str(tmp_path))
-        try:
-            for count in range(STEPS):
-                world.step(10.0 + count)
-                if count % 10 == 0:
-                    world.check(10.0 + count)
-            world.check(1000.0)
-        finally:
-            world.history.close()
+@on_databases(range(60))
+def test_a_pod_counts_for_its_first_job(database, seed):
+    world = World(seed, database)
+    try:
+        for count in range(STEPS):
+            world.step(10.0 + count)
+            if count % 10 == 0:
+                world.check(10.0 + count)
+        world.check(1000.0)
+    finally:
+        world.history.close()

@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
+from tests.databases import on_databases
 from tests.operator.observed import at, entries, gone, job, pod
 
 TOLD = {"deletionTimestamp": at(21)}
@@ -77,10 +78,10 @@ def test_a_job_of_another_kind_that_fails_again_fails_with_the_latest(history):
     assert code(history, accounting) == 4
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_in_whatever_order_failures_are_observed(tmp_path, seed):
+@on_databases(range(60))
+def test_in_whatever_order_failures_are_observed(database, seed):
     rnd = random.Random(seed)
-    store = History(f"sqlite:///{tmp_path}/history.db")
+    store = History(database)
     size = rnd.randint(1, 5)
     accounting = begun(store, size=size)
     failures = []

@@ -15,13 +15,13 @@ from fairlead.simulation.world import World
 DAY = 86400.0
 
 
-def test_days_that_are_over_are_added_up(tmp_path):
-    url = f"sqlite:///{tmp_path}/history.db"
+def test_days_that_are_over_are_added_up(database):
 
     async def story():
         world = World(nodes=1, seed=1)
         async with Client(Config("http://simulated"), transport=SimulatedTransport(world.wire), clock=world.clock.now) as client:
-            recorder = Recorder(client, url, keep=10 * DAY)
+            recorder = Recorder(client, database, keep=10 * DAY)
+            recorder.history.take_over()
             now = world.clock.now()
             stay = {"uid": "s", "node": "n", "node_uid": "n", "pool": "p", "price": None, "currency": "", "kind": ""}
             recorder.history.write((), (), now, [Stay(**stay, gpus=8.0, cpus=64.0, started_at=now - 3.5 * DAY)])
@@ -38,4 +38,4 @@ def test_days_that_are_over_are_added_up(tmp_path):
     silence()
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(story())
-    History(url, create=False).close()
+    History(database, create=False).close()

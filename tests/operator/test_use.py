@@ -6,11 +6,10 @@ import time
 
 import msgspec
 import pytest
-import sqlalchemy as sql
 from typer.testing import CliRunner
 
 from fairlead.cli.main import app
-from fairlead.observability.history import HistoryError, Job, Run, Stay, Wanted
+from fairlead.observability.history import Job, Run, Stay
 from fairlead.observability.prometheus import PrometheusError
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
@@ -91,9 +90,9 @@ def test_an_operator_that_comes_up_adds_to_what_is_written(history):
 
 
 @pytest.fixture
-def url(tmp_path):
+def url(database):
     """Four GPUs held for two of ten hours; measured for one of these, and half used then."""
-    url, begun = f"sqlite:///{tmp_path}/history.db", time.time() - 36000
+    url, begun = database, time.time() - 36000
     store = History(url)
     run = {"uid": "r", "job": "j", "namespace": "lab", "name": "r", "queue": "vision", "service_class": "", "user": "ann"}
     stay = {"uid": "s", "node": "n", "node_uid": "n", "pool": "p", "price": None, "currency": "", "kind": ""}
@@ -126,19 +125,3 @@ def test_half_of_a_run_has_half_of_its_use(url):
     half = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(begun + 3600))
     found = json.loads(asked(url, "--until", half, "-o", "json").stdout)["lines"][0]
     assert found["used_gpu_hours"] == pytest.approx(1.0, abs=0.01)
-
-
-def test_a_database_of_the_version_before_is_brought_on_by_who_writes(url):
-    engine = sql.create_engine(url)
-    with engine.begin() as connection:
-        for column in ("used", "measured"):
-            connection.execute(sql.text(f"ALTER TABLE runs DROP COLUMN {column}"))
-        connection.execute(sql.text("UPDATE notes SET value = '1' WHERE name = 'version'"))
-    with pytest.raises(HistoryError, match="version 1, this program reads 3: an operator of this version upgrades it"):
-        History(url, create=False)
-    store = History(url)
-    assert [run.used for run, _ in store.held(0.0, 1e12)[1]] == [0.0]
-    assert len(store.jobs(Wanted(), 1e12)) == 1
-    store.close()
-    History(url, create=False).close()
-    engine.dispose()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli.history import DEFAULT_FILE, DatabaseOption, moment
+from fairlead.cli.history import DEFAULT_FILE, DatabaseOption, history_failed, moment
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.observability.history import HistoryError
@@ -75,7 +75,7 @@ def cost(
                 return
             found = _ledger(store, by, begin, end, now)
     except HistoryError as error:
-        fail(str(error))
+        history_failed(error)
     if export is not None:
         _write(found, by, export)
         return

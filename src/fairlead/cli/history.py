@@ -6,7 +6,7 @@ import asyncio
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import typer
@@ -19,7 +19,7 @@ from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.cli.snapshot import KubeconfigOption, NamespaceOption, span
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
 from fairlead.cluster.kubernetes.config import ConfigError, load
-from fairlead.observability.history import Entry, HistoryError, Job, Run, State, Wanted
+from fairlead.observability.history import Entry, HistoryError, Job, Run, SchemaError, State, Wanted
 
 HISTORY_API = "/apis/history.fairlead.dev/v1alpha1"
 DEFAULT_FILE = "~/.fairlead/history.db"
@@ -106,7 +106,7 @@ def history(
     try:
         entries, found = (_from_database if database else _from_cluster)(database or kubeconfig, wanted, now, runs=runs)
     except HistoryError as error:
-        fail(str(error))
+        history_failed(error)
     if runs and not entries:
         fail(f"{name}: no such job since {since}; --since and --namespace set where to search", Exit.NOT_FOUND)
     if runs:
@@ -114,6 +114,12 @@ def history(
         return
     records = Records([_record(entry, now) for entry in entries])
     emit(records, output, lambda: console().print(_table(records.jobs)))
+
+
+def history_failed(error: HistoryError, flag: str = "") -> NoReturn:
+    """End with what is wrong with a history database. flag: that names it."""
+    code = Exit.REFUSED if isinstance(error, SchemaError) else Exit.FAILED
+    fail(f"{flag}: {error}" if flag else str(error), code)
 
 
 def _from_database(url: str, wanted: Wanted, now: float, *, runs: bool) -> tuple[list[Entry], list[Run]]:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli import process
-from fairlead.cli.history import DEFAULT_FILE
+from fairlead.cli.history import DEFAULT_FILE, history_failed
 from fairlead.cli.output import Exit, fail
 from fairlead.observability.ending import on_signals, watch_stdout
 
@@ -67,7 +67,7 @@ async def _local(gpus: int | None, cpus: int, port: int, kubeconfig: Path, folde
             for each in waits:
                 each.cancel()
     except HistoryError as error:
-        fail(f"--history: {error}")
+        history_failed(error, "--history")
     except OSError as error:
         fail(f"the API server cannot listen on port {port} ({error.strerror}): choose another --port")
     finally:

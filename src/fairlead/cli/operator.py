@@ -9,6 +9,7 @@ import typer
 
 from fairlead.api import spans
 from fairlead.cli import process
+from fairlead.cli.history import history_failed
 from fairlead.cli.output import Exit, fail
 
 _CONDITION = re.compile(r"[A-Za-z0-9./_-]+=(True|False|Unknown)", re.ASCII)
@@ -17,7 +18,8 @@ HistoryOption = Annotated[
     str,
     typer.Option(
         envvar="FAIRLEAD_DATABASE",
-        help="Database for job accounting: a URL such as sqlite:////var/lib/fairlead/history.db; see docs/history.md.",
+        help="Database for job accounting: a URL such as sqlite:////var/lib/fairlead/history.db or "
+        "postgresql://user:password@host/fairlead; see docs/history.md.",
         show_default="none",
     ),
 ]
@@ -117,4 +119,4 @@ def operator(
     try:
         process.run(lambda config: run_process(config, options), kubeconfig)
     except HistoryError as error:
-        fail(f"--history: {error}")
+        history_failed(error, "--history")

@@ -16,6 +16,10 @@ class HistoryError(Exception):
     """The database cannot be used; the message states the cause and the remedy."""
 
 
+class SchemaError(HistoryError):
+    """The database has tables that this program does not read: those of another version, or of something else."""
+
+
 class State(StrEnum):
     """The state of a job, or how it ended. Lost: it ended while no recorder ran."""
 

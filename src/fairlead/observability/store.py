@@ -1,34 +1,24 @@
 """Where the history is kept: a database that outlives the objects.
 
-One process writes, the leader of the operators; any number read. SQLite for one replica; another database is a URL of
-SQLAlchemy's away.
+One process writes, the leader of the operators; any number read. SQLite for one replica of the operator, PostgreSQL for several.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sql
-from sqlalchemy.exc import SQLAlchemyError
 
+from fairlead.observability import migrations
+from fairlead.observability.database import Database
 from fairlead.observability.history import Entry, HistoryError, Job, Run, Scaler, State, Stay, Wanted
 from fairlead.observability.ledger import DAY, DayTotal, day_total
-from fairlead.observability.tables import (
-    DAYS,
-    JOBS,
-    METADATA,
-    NOTES,
-    RUNS,
-    SCALERS,
-    STAYS,
-    UPGRADES,
-    VERSION,
-    upgrade,
-)
+from fairlead.observability.tables import DAYS, JOBS, NOTES, RUNS, SCALERS, STAYS
 
 _AT_ONCE = 500  # rows in a statement: SQLite takes some thousand parameters, not more
 _SETTLED = 3600.0  # seconds after its end from which on a day is added up
@@ -38,41 +28,45 @@ _T = TypeVar("_T")
 
 
 class History:
-    """An open database. url: as SQLAlchemy's, `sqlite:////path/to/file` for a file. Raises `HistoryError`, as all methods do.
+    """An open database. url: `sqlite:////path/to/file` or `postgresql://user@host/name`. Raises `HistoryError`, as methods do.
 
+    create: this process writes, and takes the database over at once; wait: it does so later, by `take_over`; else it reads.
     Methods wait for the database: a loop calls them in another thread.
     """
 
-    def __init__(self, url: str, *, create: bool = True) -> None:
-        try:
-            self._engine = sql.create_engine(url)
-            if self._engine.dialect.name == "sqlite":
-                file = self._engine.url.database
-                if not create and file and not Path(file).exists():
-                    raise HistoryError(f"history database {_shown(url)}: there is no such file")
-                sql.event.listen(self._engine, "connect", _as_sqlite)
-            if create:
-                METADATA.create_all(self._engine)
-            self._check_version(create=create)
-        except (SQLAlchemyError, ImportError) as error:
-            raise HistoryError(f"history database {_shown(url)}: {_first_line(error)}") from error
+    def __init__(self, url: str, *, create: bool = True, wait: bool = False) -> None:
+        self._database = Database(url)
+        self._writer = ""  # the note by which the database knows this writer
+        if wait:
+            with self._database.opening() as connection:
+                migrations.refuse_later(migrations.present(connection))
+        elif create:
+            self.take_over()
+        else:
+            self._database.require_file()
+            with self._database.opening() as connection:
+                migrations.require(connection)
+
+    def take_over(self) -> None:
+        """Bring the schema to the present version, and be the only writer from now on: writes of others are refused."""
+        writer = uuid.uuid4().hex
+        with self._database.alone() as connection:
+            migrations.upgrade(connection)
+            _note(connection, "writer", writer)
+        self._writer = writer
 
     def close(self) -> None:
         """Close all connections."""
-        self._engine.dispose()
+        self._database.close()
 
-    def _check_version(self, *, create: bool) -> None:
-        with self._engine.begin() as connection:
-            found = connection.scalar(sql.select(NOTES.c.value).where(NOTES.c.name == "version"))
-            while create and found in UPGRADES:
-                found = upgrade(connection, found)
-            if found is None and create:
-                connection.execute(sql.insert(NOTES).values(name="version", value=VERSION))
-            elif found != VERSION:
-                raise HistoryError(
-                    f"the history database has version {found}, this program reads {VERSION}: "
-                    + ("an operator of this version upgrades it" if found in UPGRADES else "use another database")
-                )
+    @contextmanager
+    def _writing(self) -> Iterator[sql.Connection]:
+        """A transaction of the only writer: it waits for that of another, and is refused where that took the database over."""
+        mine = sql.and_(NOTES.c.name == "writer", NOTES.c.value == self._writer)
+        with self._database.writing() as connection:
+            if not connection.execute(sql.update(NOTES).where(mine).values(value=self._writer)).rowcount:
+                raise HistoryError("history: another operator has taken the database over; this one writes no more")
+            yield connection
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -85,51 +79,41 @@ class History:
         scalers: Iterable[Scaler] = (),
     ) -> None:
         """Write these as they are now, in one transaction. alive_at: the time up to which the writer has observed everything."""
-        try:
-            with self._engine.begin() as connection:
-                _forget_days(connection, runs := list(runs), stays := list(stays))
-                _put(connection, JOBS, [msgspec.structs.asdict(job) | {"state": str(job.state)} for job in jobs])
-                _put(connection, RUNS, [msgspec.structs.asdict(run) for run in runs])
-                _put(connection, STAYS, [msgspec.structs.asdict(stay) for stay in stays])
-                _put(connection, SCALERS, [msgspec.structs.asdict(scaler) for scaler in scalers])
-                if alive_at is not None:
-                    connection.execute(sql.delete(NOTES).where(NOTES.c.name == "alive_at"))
-                    connection.execute(sql.insert(NOTES).values(name="alive_at", value=repr(alive_at)))
-        except SQLAlchemyError as error:
-            raise HistoryError(f"history: {_first_line(error)}") from error
+        with self._writing() as connection:
+            _forget_days(connection, runs := list(runs), stays := list(stays))
+            _put(connection, JOBS, [msgspec.structs.asdict(job) | {"state": str(job.state)} for job in jobs])
+            _put(connection, RUNS, [msgspec.structs.asdict(run) for run in runs])
+            _put(connection, STAYS, [msgspec.structs.asdict(stay) for stay in stays])
+            _put(connection, SCALERS, [msgspec.structs.asdict(scaler) for scaler in scalers])
+            if alive_at is not None:
+                _note(connection, "alive_at", repr(alive_at))
 
     def forget(self, before: float) -> int:
         """Remove jobs that ended before then, with their runs, and what nodes there were; how many jobs."""
         ended = sql.select(JOBS.c.uid).where(JOBS.c.ended_at < before)
-        try:
-            with self._engine.begin() as connection:
-                connection.execute(sql.delete(RUNS).where(RUNS.c.job.in_(ended)))
-                connection.execute(sql.delete(DAYS).where(DAYS.c.day <= before // DAY))
-                for table in (STAYS, SCALERS):
-                    connection.execute(sql.delete(table).where(table.c.ended_at < before))
-                return connection.execute(sql.delete(JOBS).where(JOBS.c.ended_at < before)).rowcount
-        except SQLAlchemyError as error:
-            raise HistoryError(f"history: {_first_line(error)}") from error
+        with self._writing() as connection:
+            connection.execute(sql.delete(RUNS).where(RUNS.c.job.in_(ended)))
+            connection.execute(sql.delete(DAYS).where(DAYS.c.day <= before // DAY))
+            for table in (STAYS, SCALERS):
+                connection.execute(sql.delete(table).where(table.c.ended_at < before))
+            return connection.execute(sql.delete(JOBS).where(JOBS.c.ended_at < before)).rowcount
 
     def add_up(self, since: float, now: float) -> bool:
         """Add up the latest day after `since` that is over and was not added up yet; whether there was one."""
         last = int((now - _SETTLED) // DAY) - 1
-        try:
-            with self._engine.begin() as connection:
-                begun = connection.scalar(sql.select(sql.func.min(STAYS.c.started_at)))
-                known = set(connection.scalars(sql.select(DAYS.c.day)))
-                first = max(math.floor((begun if begun is not None else now) / DAY), math.ceil(since / DAY))
-                day = next((each for each in range(last, first - 1, -1) if each not in known), None)
-                if day is None:
-                    return False
-                begin, end = float(day * DAY), float((day + 1) * DAY)
-                runs = [Run(**row._mapping) for row in connection.execute(sql.select(RUNS).where(_between(RUNS, begin, end)))]
-                there = _between(STAYS, min([begin, *(run.started_at for run in runs)]), end)
-                stays = [Stay(**row._mapping) for row in connection.execute(sql.select(STAYS).where(there))]
-                connection.execute(sql.insert(DAYS).values(day=day, total=msgspec.json.encode(day_total(day, stays, runs))))
-                return True
-        except SQLAlchemyError as error:
-            raise HistoryError(f"history: {_first_line(error)}") from error
+        with self._writing() as connection:
+            begun = connection.scalar(sql.select(sql.func.min(STAYS.c.started_at)))
+            known = set(connection.scalars(sql.select(DAYS.c.day)))
+            first = max(math.floor((begun if begun is not None else now) / DAY), math.ceil(since / DAY))
+            day = next((each for each in range(last, first - 1, -1) if each not in known), None)
+            if day is None:
+                return False
+            begin, end = float(day * DAY), float((day + 1) * DAY)
+            runs = [Run(**row._mapping) for row in connection.execute(sql.select(RUNS).where(_between(RUNS, begin, end)))]
+            there = _between(STAYS, min([begin, *(run.started_at for run in runs)]), end)
+            stays = [Stay(**row._mapping) for row in connection.execute(sql.select(STAYS).where(there))]
+            connection.execute(sql.insert(DAYS).values(day=day, total=msgspec.json.encode(day_total(day, stays, runs))))
+            return True
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -138,7 +122,7 @@ class History:
         jobs = sql.select(JOBS).where(JOBS.c.ended_at.is_(None))
         runs = sql.select(RUNS).where(RUNS.c.ended_at.is_(None))
         alive = sql.select(NOTES.c.value).where(NOTES.c.name == "alive_at")
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             alive_at = connection.scalar(alive)
             return (
                 [_job(row._mapping) for row in connection.execute(jobs)],
@@ -148,32 +132,32 @@ class History:
 
     def open_stays(self) -> list[Stay]:
         """Nodes that are there, as far as is written."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return [Stay(**row._mapping) for row in connection.execute(sql.select(STAYS).where(STAYS.c.ended_at.is_(None)))]
 
     def open_scalers(self) -> list[Scaler]:
         """Autoscalers that are there, as far as is written."""
         ask = sql.select(SCALERS).where(SCALERS.c.ended_at.is_(None))
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return [Scaler(**row._mapping) for row in connection.execute(ask)]
 
     def scalers(self, since: float, until: float) -> list[Scaler]:
         """The autoscalers that were at some time between."""
         ask = sql.select(SCALERS).where(_between(SCALERS, since, until)).order_by(SCALERS.c.started_at)
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return [Scaler(**row._mapping) for row in connection.execute(ask)]
 
     def kinds(self, since: float, until: float) -> dict[str, Job]:
         """The jobs of the runs that were at some time between, by uid."""
         ask = sql.select(JOBS).where(JOBS.c.uid.in_(sql.select(RUNS.c.job).where(_between(RUNS, since, until))))
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return {job.uid: job for job in (_job(row._mapping) for row in connection.execute(ask))}
 
     def held(self, since: float, until: float) -> tuple[list[Stay], list[tuple[Run, str]]]:
         """The stays, and the runs with their jobs' `namespace/name`, that were at some time between."""
         names = sql.select(RUNS, JOBS.c.namespace.label("of"), JOBS.c.name.label("job_name"))
         ask = names.outerjoin(JOBS, JOBS.c.uid == RUNS.c.job).where(_between(RUNS, since, until))
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             there = sql.select(STAYS).where(_between(STAYS, since, until))
             stays = [Stay(**row._mapping) for row in connection.execute(there)]
             runs = []
@@ -185,7 +169,7 @@ class History:
 
     def held_by_days(self, since: float, until: float) -> tuple[list[Stay], list[Run], list[DayTotal]]:
         """For `ledger_with_days`: the stays between, days between that are added up, and the runs that were outside of those."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             there = sql.select(STAYS).where(_between(STAYS, since, until))
             stays = [Stay(**row._mapping) for row in connection.execute(there)]
             inside = sql.and_(DAYS.c.day >= math.ceil(since / DAY), DAYS.c.day < math.floor(until / DAY))
@@ -201,7 +185,7 @@ class History:
     def written(self, jobs: Sequence[str], runs: Sequence[str]) -> tuple[list[Job], list[Run]]:
         """What is written already of those with these uids."""
         found: tuple[list[Job], list[Run]] = [], []
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             for some in _parts(jobs):
                 found[0].extend(_job(row._mapping) for row in connection.execute(sql.select(JOBS).where(JOBS.c.uid.in_(some))))
             for some in _parts(runs):
@@ -212,7 +196,7 @@ class History:
         """The latest jobs first. now: until when runs that go on are counted."""
         order = JOBS.c.submitted_at.desc(), JOBS.c.namespace, JOBS.c.name, JOBS.c.uid
         ask = sql.select(JOBS).where(*_matching(wanted)).order_by(*order).limit(wanted.limit)
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             found = [_job(row._mapping) for row in connection.execute(ask)]
             used: dict[str, tuple[int, float, float]] = {}
             for some in _parts(found):
@@ -222,30 +206,8 @@ class History:
     def runs(self, job: str) -> list[Run]:
         """The runs of one job, by when they started."""
         ask = sql.select(RUNS).where(RUNS.c.job == job).order_by(RUNS.c.started_at, RUNS.c.name)
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return [Run(**row._mapping) for row in connection.execute(ask)]
-
-    def _reading(self) -> _Reading:
-        return _Reading(self._engine)
-
-
-class _Reading:
-    """A connection whose errors are ours."""
-
-    def __init__(self, engine: sql.Engine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> sql.Connection:
-        try:
-            self._connection = self._engine.connect()
-        except SQLAlchemyError as error:
-            raise HistoryError(f"history: {_first_line(error)}") from error
-        return self._connection
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._connection.close()
-        if isinstance(error, SQLAlchemyError):
-            raise HistoryError(f"history: {_first_line(error)}") from error
 
 
 def _matching(wanted: Wanted) -> list[sql.ColumnElement[bool]]:
@@ -318,9 +280,17 @@ def _changed_from(before: Run | Stay | None, now: Run | Stay) -> float:
 
 def _put(connection: sql.Connection, table: sql.Table, rows: list[dict[str, Any]]) -> None:
     """Insert rows, or replace those with the same keys, in SQL that every database supports."""
+    insert = sql.insert(table)
+    # With an answer SQLAlchemy sends many rows at once, and without one PostgreSQL's driver each by itself.
+    batched = insert if connection.dialect.name == "sqlite" else insert.returning(table.c.uid)
     for some in _parts(rows):
         connection.execute(sql.delete(table).where(table.c.uid.in_([row["uid"] for row in some])))
-        connection.execute(sql.insert(table), some)
+        connection.execute(batched, some)
+
+
+def _note(connection: sql.Connection, name: str, value: str) -> None:
+    connection.execute(sql.delete(NOTES).where(NOTES.c.name == name))
+    connection.execute(sql.insert(NOTES).values(name=name, value=value))
 
 
 def _parts(rows: Sequence[_T]) -> Iterable[Sequence[_T]]:
@@ -342,24 +312,3 @@ def _used(jobs: Sequence[str], now: float) -> sql.Select[Any]:
     lasted = sql.case((until > RUNS.c.started_at, until - RUNS.c.started_at), else_=0.0)
     sums = (sql.func.sum(column * lasted) for column in (RUNS.c.gpus, RUNS.c.cpus))
     return sql.select(RUNS.c.job, sql.func.count(), *sums).where(RUNS.c.job.in_(jobs)).group_by(RUNS.c.job)
-
-
-def _as_sqlite(connection: Any, _: object) -> None:
-    """Readers do not stand in the writer's way, nor it in theirs."""
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=NORMAL")
-    cursor.execute("PRAGMA busy_timeout=10000")
-    cursor.close()
-
-
-def _shown(url: str) -> str:
-    """A URL without its password."""
-    try:
-        return sql.make_url(url).render_as_string(hide_password=True)
-    except SQLAlchemyError:
-        return "URL"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__

@@ -1,17 +1,50 @@
-"""The tables of the history's database, and how one of an earlier version is brought to this one."""
+"""The tables of the history's database, as the present schema has them; `migrations` brings earlier ones to it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-import msgspec
 import sqlalchemy as sql
+from typing_extensions import override
 
-VERSION: Final = "3"
-_TEXT = sql.String(512)
-_MOST_BYTES = 1 << 24  # of a day's total
+_MOST: Final = 512
+_MOST_BYTES: Final = 1 << 24  # of a day's total
 
+
+class _Name(sql.TypeDecorator[str]):
+    """A text of bounded length that every database keeps alike, and orders by its bytes.
+
+    What is longer is cut off, and U+0000, which PostgreSQL cannot keep, becomes U+FFFD.
+    """
+
+    impl = sql.String
+    cache_ok = True
+
+    @override
+    def load_dialect_impl(self, dialect: sql.Dialect) -> sql.types.TypeEngine[str]:
+        return dialect.type_descriptor(sql.String(_MOST, collation="C" if dialect.name == "postgresql" else None))
+
+    @override
+    def process_bind_param(self, value: str | None, dialect: sql.Dialect) -> str | None:
+        return _clean(value[:_MOST]) if value is not None else None
+
+
+class _Message(sql.TypeDecorator[str]):
+    """A text of any length."""
+
+    impl = sql.Text
+    cache_ok = True
+
+    @override
+    def process_bind_param(self, value: str | None, dialect: sql.Dialect) -> str | None:
+        return _clean(value) if value is not None else None
+
+
+def _clean(text: str) -> str:
+    return text.replace("\0", "\ufffd") if "\0" in text else text
+
+
+_TEXT = _Name()
 METADATA = sql.MetaData()
 JOBS = sql.Table(
     "jobs",
@@ -30,7 +63,7 @@ JOBS = sql.Table(
     sql.Column("restarts", sql.Integer, nullable=False),
     sql.Column("interruptions", sql.Integer, nullable=False),
     sql.Column("exit_code", sql.Integer),
-    sql.Column("message", sql.Text, nullable=False),
+    sql.Column("message", _Message, nullable=False),
 )
 RUNS = sql.Table(
     "runs",
@@ -90,47 +123,9 @@ DAYS = sql.Table(
 NOTES = sql.Table("notes", METADATA, sql.Column("name", _TEXT, primary_key=True), sql.Column("value", _TEXT, nullable=False))
 
 _LISTED = ("submitted_at", "namespace", "name", "user", "queue", "state", "ended_at", "uid")
-_INDEXES = (
-    sql.Index("ix_jobs_listed", *(JOBS.c[each] for each in _LISTED), mysql_length=dict.fromkeys(_LISTED[1:6] + _LISTED[7:], 64)),
-    sql.Index("ix_jobs_name", JOBS.c.name, JOBS.c.namespace, mysql_length=dict.fromkeys(("name", "namespace"), 255)),
-    sql.Index("ix_jobs_user", JOBS.c.user, JOBS.c.submitted_at),
-    sql.Index("ix_runs_ended_at_started_at", RUNS.c.ended_at, RUNS.c.started_at),
-)
-"""All that a list chooses and orders jobs by, so that the rarest jobs are found without a row of others; jobs of a name, and of a
-user; what was at some time between."""
-
-
-class _Upgrade(msgspec.Struct):
-    """To a version: columns and indexes that are new, and names of indexes, by their columns, that are there no more."""
-
-    version: str
-    columns: Sequence[sql.Column[float]] = ()
-    indexes: Sequence[sql.Index] = ()
-    dropped: Sequence[tuple[sql.Table, str]] = ()
-
-
-UPGRADES: Final = {
-    "1": _Upgrade("2", columns=[RUNS.c.used, RUNS.c.measured]),
-    "2": _Upgrade("3", indexes=_INDEXES, dropped=[(JOBS, "namespace"), (JOBS, "submitted_at"), (RUNS, "ended_at")]),
-}
-"""From which version."""
-
-
-def upgrade(connection: sql.Connection, found: str) -> str:
-    """Bring the tables to the next version; which one that is."""
-    step = UPGRADES[found]
-    for column in step.columns:
-        kind = column.type.compile(connection.dialect)
-        connection.execute(sql.text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind} DEFAULT 0 NOT NULL"))
-    for index in step.indexes:
-        index.create(connection, checkfirst=True)
-    for table, column_name in step.dropped:
-        _old_index(table, column_name).drop(connection, checkfirst=True)
-    connection.execute(sql.update(NOTES).where(NOTES.c.name == "version").values(value=step.version))
-    return step.version
-
-
-def _old_index(table: sql.Table, column: str) -> sql.Index:
-    """An index as an earlier version had it, beside the table as it is now."""
-    before = sql.Table(table.name, sql.MetaData(), sql.Column(column, table.c[column].type))
-    return sql.Index(f"ix_{table.name}_{column}", before.c[column])
+sql.Index("ix_jobs_listed", *(JOBS.c[each] for each in _LISTED))
+"""All that a list chooses and orders jobs by, so that the rarest jobs are found without a row of others."""
+sql.Index("ix_jobs_name", JOBS.c.name, JOBS.c.namespace)
+sql.Index("ix_jobs_user", JOBS.c.user, JOBS.c.submitted_at)
+sql.Index("ix_runs_ended_at_started_at", RUNS.c.ended_at, RUNS.c.started_at)
+"""What was at some time between."""

@@ -15,6 +15,7 @@ from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.observability.ending import on_signals
 from fairlead.observability.endpoints import NOT_SYNCED, served
+from fairlead.observability.history import SchemaError
 from fairlead.observability.metrics import Metrics, Value, Values
 from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.budgets import Budgets
@@ -121,7 +122,7 @@ class Operator:
         log.info("stopped")
 
     async def _lead(self) -> None:
-        """All that runs, each by itself: what fails is begun again, and the others go on."""
+        """All that runs, each by itself: what fails is begun again, and the others go on. Raises `SchemaError`."""
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "targets.watch": self.targets.informer.run,
             "targets.queue": self.targets.queue.run,
@@ -145,14 +146,21 @@ class Operator:
             parts["history"] = self.recorder.run
         if self.budgets is not None:
             parts["budgets"] = self.budgets.run
-        async with asyncio.TaskGroup() as group:
-            for name, part in parts.items():
-                group.create_task(self.faults.kept(name, part))
-            if self.recorder is not None and self.options.history_address:
-                # An address that cannot be served ends the operator at once, with the error.
-                service = Service(SERVICE, self.options.service_namespace, self.options.pod_address)
-                address, history = self.options.history_address, self.recorder.history
-                group.create_task(HistoryApi(self.jobs.client, address, service, history).run())
+        refused: list[BaseException] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, part in parts.items():
+                    group.create_task(self.faults.kept(name, part))
+                if self.recorder is not None:
+                    group.create_task(self.recorder.open())
+                if self.recorder is not None and self.options.history_address:
+                    service = Service(SERVICE, self.options.service_namespace, self.options.pod_address)
+                    address, history = self.options.history_address, self.recorder.history
+                    group.create_task(HistoryApi(self.jobs.client, address, service, history).run())
+        except* SchemaError as errors:
+            refused.extend(errors.exceptions)
+        if refused:  # another process, of the version that the database has, may lead
+            raise refused[0]
 
     def _values(self) -> Values:
         unmeasured, writes = self.jobs.idleness.failures + self.jobs.hardware.devices.failures, self.elector.client.writes

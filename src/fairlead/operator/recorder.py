@@ -1,7 +1,7 @@
 """The recorder: observes jobs, pods and nodes, and writes them to the history.
 
 Observations are written once a second, in another thread, since databases block. While the database cannot be reached they are
-kept in memory, and written later.
+kept in memory, and written later. The recorder of the operator that leads takes the database over; those that wait write nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.discovery import until_served
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
-from fairlead.observability.history import HistoryError
+from fairlead.observability.history import HistoryError, SchemaError
 from fairlead.observability.prometheus import Prometheus
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
@@ -45,6 +45,7 @@ _JOBS = f"/apis/{names.API_VERSION}/aijobs"
 _POOLS = f"/apis/{names.API_VERSION}/nodepools"
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
 _EVERY = 1.0  # seconds between two writes
+_OPEN_AGAIN = 5.0  # seconds until a database is taken over again that could not be reached
 _ALIVE = 60.0  # seconds between two notes that nothing was missed
 _ADD_UP = 600.0  # seconds until it is asked again whether a day is to be added up
 _MOST_KEPT = 200_000  # changes that wait for a database which cannot be reached
@@ -59,7 +60,7 @@ class _Namespace(msgspec.Struct):
 
 
 class Recorder:
-    """Records while it runs.
+    """Records while `run` and `open` run; both when this process leads.
 
     url: of the database. keep: seconds after which ended jobs are forgotten; speed: of the client's clock against the loop's.
     prometheus: where the use of GPUs is measured, if it is. rows: written; failures: writes that failed. Raises
@@ -81,7 +82,7 @@ class Recorder:
         self.speed = speed
         self.rows = 0
         self.failures = 0
-        self.history = History(url)
+        self.history = History(url, wait=True)
         self._groups: dict[str, views.PodGroup] = {}
         self._queues: dict[str, str] = {}
         self.faults = faults or Faults(client, speed=speed)
@@ -93,7 +94,7 @@ class Recorder:
             lambda *fault: self._unreported.append(fault),
         )
         self._observed: list[Observation] = []
-        self._missing = {"pods", "namespaces", "jobs", "groups", "nodes", "pools"}
+        self._missing = {"database", "pods", "namespaces", "jobs", "groups", "nodes", "pools"}
         # Called once everything that exists is known: ends the rows of what went while no recorder ran.
         self._closing = [self._accounting.close_others]
         self._written = self._forgot = self._added_up = 0.0
@@ -124,6 +125,21 @@ class Recorder:
     def pool_use(self) -> tuple[dict[tuple[str, ...], float], dict[tuple[str, ...], float]]:
         """GPU-seconds by pool since the start: used, and held while the use was measured."""
         return dict(self._accounting.pool_used), dict(self._accounting.pool_measured)
+
+    async def open(self) -> None:
+        """Take the database over, however long it cannot be reached. Raises `SchemaError`."""
+        while True:
+            try:
+                await self._aside(self.history.take_over)
+            except SchemaError:
+                raise
+            except HistoryError as error:
+                self.failures += 1
+                log.error("history", error=str(error))
+                await asyncio.sleep(_OPEN_AGAIN / self.speed)
+            else:
+                self._missing.discard("database")
+                return
 
     async def run(self) -> None:
         """Record until cancelled; what is known then is written still."""
@@ -187,7 +203,7 @@ class Recorder:
             return
         batch, self._observed = self._observed, []
         try:
-            await self._aside(batch, now)
+            await self._aside(self._record, batch, now)
         except HistoryError as error:
             self.failures += 1
             self._observed = [*batch, *self._observed]
@@ -202,8 +218,8 @@ class Recorder:
         for site, subject, fault in unreported:
             self.faults.note(site, subject, fault, _POD if site == "history.records" and "/" in subject else None)
 
-    async def _aside(self, batch: list[Observation], now: float) -> None:
-        await asyncio.to_thread(self._record, batch, now)
+    async def _aside(self, call: Callable[..., None], *arguments: Any) -> None:
+        await asyncio.to_thread(call, *arguments)
 
     def _record(self, batch: list[Observation], now: float) -> None:
         self._accounting.apply(batch, now)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,8 @@ class _Inline(Recorder):
         if not self.killed:
             await super()._flush()
 
-    async def _aside(self, batch: list[Any], now: float) -> None:
-        self._record(batch, now)
+    async def _aside(self, call: Callable[..., None], *arguments: Any) -> None:
+        call(*arguments)
 
 
 class _Costed(Run):
@@ -100,6 +101,7 @@ class _Costed(Run):
             transport = SimulatedTransport(self.world.wire, self.plan, latency=0.002, partition=Partition())
             async with Client(Config("http://simulated"), transport=transport, clock=self.world.clock.now) as client:
                 recorder = _Inline(client, self.url, speed=1 / _EVERY)
+                await recorder.open()
                 task = asyncio.create_task(recorder.run())
                 try:
                     await asyncio.sleep(self.random.uniform(2 * _HOUR, 40 * _HOUR))
