@@ -1,19 +1,19 @@
-"""The history's database: days added up against all runs, lists against the plain rule, databases of earlier versions."""
+"""The history's database: days added up against all runs, lists against the plain rule."""
 
 import random
-import sqlite3
 
 import msgspec
 import pytest
 import sqlalchemy as sql
 
-from fairlead.observability.history import HistoryError, Job, Run, Scaler, State, Stay, Wanted
+from fairlead.observability.history import Run, Stay, Wanted
 from fairlead.observability.ledger import DAY, ledger, ledger_with_days
 from fairlead.observability.store import History
 from fairlead.simulation import long_history
+from tests.databases import on_databases
+from tests.observability.histories import NOW, at, drawn_job, drawn_run, drawn_stay, ends
 
 HOUR = 3600.0
-NOW = 9.6 * DAY
 FIELDS = ("gpu_hours", "cpu_hours", "unpriced_gpu_hours", "cost")
 KEYS = {
     "queue": lambda each: each.queue,
@@ -27,53 +27,6 @@ def history(database):
     store = History(database)
     yield store
     store.close()
-
-
-def at(draw):
-    """Some moment, often a midnight or next to one."""
-    whole = draw.randrange(11) * DAY
-    return whole + draw.choice((0.0, 0.0004, -0.0004, 0.001, draw.uniform(0, DAY), draw.uniform(0, DAY)))
-
-
-def ends(draw, started):
-    return max(started, at(draw)) if draw.random() < 0.8 else None
-
-
-def drawn_stay(draw, number):
-    started = max(0.0, at(draw))
-    return Stay(
-        uid=f"s{number}",
-        node=f"n{draw.randrange(3)}",
-        node_uid="u",
-        pool="p",
-        gpus=draw.choice((8.0, 4.0, 0.0)),
-        cpus=64.0,
-        price=draw.choice((None, 7_777_777, 32_000_000)),
-        currency=draw.choice(("USD", "EUR")),
-        kind="Spot",
-        started_at=started,
-        ended_at=ends(draw, started),
-    )
-
-
-def drawn_run(draw, number):
-    started = max(0.0, at(draw))
-    return Run(
-        uid=f"r{number}",
-        job=f"j{draw.randrange(9)}",
-        namespace=draw.choice("ab"),
-        name=f"r{number}",
-        queue=draw.choice(("q1", "q2", "")),
-        service_class=draw.choice(("", "batch")),
-        user=draw.choice(("ann", "bob")),
-        node=f"n{draw.randrange(4)}",
-        gpus=draw.choice((1.0, 0.333, 8.0, 0.0)),
-        cpus=2.0,
-        started_at=started,
-        ended_at=ends(draw, started),
-        used=draw.choice((0.0, 100.0)),
-        measured=draw.choice((0.0, 200.0, 777.0)),
-    )
 
 
 def changed(draw, row):
@@ -107,7 +60,7 @@ def check(history, since, until, now):
     return len(kept[2])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@on_databases(range(8))
 def test_days_that_are_added_up_come_to_the_same_as_all_runs(seed, history):
     draw = random.Random(seed)
     rows = {Run: {}, Stay: {}}
@@ -163,21 +116,6 @@ def test_a_run_that_goes_on_or_ends_today_leaves_days_as_they_are(history):
 
 
 # -- lists ---------------------------------------------------------------------------------------
-
-
-def drawn_job(draw, number):
-    submitted = draw.choice((float(draw.randrange(9)) * DAY, at(draw)))
-    return Job(
-        uid=f"j{number}",
-        namespace=draw.choice("ab"),
-        kind="AIJob",
-        name=f"job-{draw.randrange(4)}-{number % 7}",
-        queue=draw.choice(("q1", "q2")),
-        user=draw.choice(("ann", "bob")),
-        state=draw.choice(list(State)),
-        submitted_at=submitted,
-        ended_at=ends(draw, submitted),
-    )
 
 
 def test_lists_are_those_of_the_plain_rule(history):
@@ -236,61 +174,3 @@ def test_no_list_reads_a_row_of_a_job_that_it_does_not_show(name, tmp_path):
     [jobs] = [step for step in steps if " jobs " in step]
     assert "INDEX ix_jobs_" in jobs
     assert all("SEARCH runs USING INDEX ix_runs_job" in step for step in steps if " runs " in step)
-
-
-# -- earlier versions ----------------------------------------------------------------------------
-
-
-def indexes(path):
-    with sqlite3.connect(path) as connection:
-        found = connection.execute("select name from sqlite_master where type = 'index' and name like 'ix_%'").fetchall()
-    connection.close()
-    return {name for (name,) in found}
-
-
-def everything(store):
-    """All that is kept, as far as every version has it."""
-    stays, runs = store.held(0.0, NOW)
-    return store.jobs(Wanted(), NOW), runs, stays, store.scalers(0.0, NOW), store.open_ends()
-
-
-def made_before(path, version):
-    """A database as an earlier version made it, and what is in it."""
-    draw, store = random.Random(5), History(f"sqlite:///{path}")
-    runs = [msgspec.structs.replace(drawn_run(draw, number), used=0.0, measured=0.0) for number in range(60)]
-    scaler = Scaler(uid="h", namespace="a", name="h", kind="HPA", target="x", min_replicas=1, max_replicas=9, started_at=1.0)
-    stays = [drawn_stay(draw, number) for number in range(9)]
-    store.write([drawn_job(draw, number) for number in range(30)], runs, 5 * DAY, stays, [scaler])
-    written = everything(store)
-    store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("drop table days")
-        connection.execute("drop table history_version")
-        for name in indexes(path):
-            if name in ("ix_jobs_listed", "ix_jobs_name", "ix_jobs_user"):
-                connection.execute(f"drop index {name}")
-        connection.execute("drop index ix_runs_ended_at_started_at")
-        connection.execute("create index ix_jobs_namespace on jobs (namespace)")
-        connection.execute("create index ix_jobs_submitted_at on jobs (submitted_at)")
-        connection.execute("create index ix_runs_ended_at on runs (ended_at)")
-        if version == "1":
-            connection.execute("alter table runs drop column used")
-            connection.execute("alter table runs drop column measured")
-        connection.execute("update notes set value = ? where name = 'version'", (version,))
-    connection.close()
-    return written
-
-
-@pytest.mark.parametrize("version", ["1", "2"])
-def test_a_database_of_an_earlier_version_is_upgraded_and_keeps_everything(version, tmp_path):
-    History(f"sqlite:///{tmp_path}/fresh.db").close()
-    written = made_before(tmp_path / "old.db", version)
-    with pytest.raises(HistoryError, match="an operator of this version upgrades it"):
-        History(f"sqlite:///{tmp_path}/old.db", create=False)
-    store = History(f"sqlite:///{tmp_path}/old.db")
-    assert indexes(tmp_path / "old.db") == indexes(tmp_path / "fresh.db")
-    assert everything(store) == written
-    store.write((), [drawn_run(random.Random(1), 1)], NOW, [drawn_stay(random.Random(1), 1)])
-    assert store.add_up(0.0, NOW)
-    store.close()
-    History(f"sqlite:///{tmp_path}/old.db", create=False).close()

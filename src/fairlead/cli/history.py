@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -126,11 +127,9 @@ def _from_database(url: str, wanted: Wanted, now: float, *, runs: bool) -> tuple
     """Jobs, and the runs of the first if they are wanted. Raises `HistoryError`."""
     from fairlead.observability.store import History
 
-    store = History(url, create=False)
-    entries = store.jobs(wanted, now)
-    found = store.runs(entries[0].job.uid) if runs and entries else []
-    store.close()
-    return entries, found
+    with closing(History(url, create=False)) as store:
+        entries = store.jobs(wanted, now)
+        return entries, store.runs(entries[0].job.uid) if runs and entries else []
 
 
 def _from_cluster(kubeconfig: str, wanted: Wanted, now: float, *, runs: bool) -> tuple[list[Entry], list[Run]]:

@@ -37,15 +37,17 @@ class History:
     def __init__(self, url: str, *, create: bool = True, wait: bool = False) -> None:
         self._database = Database(url)
         self._writer = ""  # the note by which the database knows this writer
-        if wait:
+        try:
+            if create and not wait:
+                self.take_over()
+                return
+            if not create:
+                self._database.require_file()
             with self._database.opening() as connection:
-                migrations.refuse_later(migrations.present(connection))
-        elif create:
-            self.take_over()
-        else:
-            self._database.require_file()
-            with self._database.opening() as connection:
-                migrations.require(connection)
+                (migrations.refuse_later if create else migrations.require)(migrations.present(connection))
+        except HistoryError:
+            self.close()
+            raise
 
     def take_over(self) -> None:
         """Bring the schema to the present version, and be the only writer from now on: writes of others are refused."""
@@ -143,7 +145,7 @@ class History:
 
     def scalers(self, since: float, until: float) -> list[Scaler]:
         """The autoscalers that were at some time between."""
-        ask = sql.select(SCALERS).where(_between(SCALERS, since, until)).order_by(SCALERS.c.started_at)
+        ask = sql.select(SCALERS).where(_between(SCALERS, since, until)).order_by(SCALERS.c.started_at, SCALERS.c.uid)
         with self._database.reading() as connection:
             return [Scaler(**row._mapping) for row in connection.execute(ask)]
 
@@ -158,7 +160,7 @@ class History:
         names = sql.select(RUNS, JOBS.c.namespace.label("of"), JOBS.c.name.label("job_name"))
         ask = names.outerjoin(JOBS, JOBS.c.uid == RUNS.c.job).where(_between(RUNS, since, until))
         with self._database.reading() as connection:
-            there = sql.select(STAYS).where(_between(STAYS, since, until))
+            there = _stays(since, until)
             stays = [Stay(**row._mapping) for row in connection.execute(there)]
             runs = []
             for row in connection.execute(ask):
@@ -170,7 +172,7 @@ class History:
     def held_by_days(self, since: float, until: float) -> tuple[list[Stay], list[Run], list[DayTotal]]:
         """For `ledger_with_days`: the stays between, days between that are added up, and the runs that were outside of those."""
         with self._database.reading() as connection:
-            there = sql.select(STAYS).where(_between(STAYS, since, until))
+            there = _stays(since, until)
             stays = [Stay(**row._mapping) for row in connection.execute(there)]
             inside = sql.and_(DAYS.c.day >= math.ceil(since / DAY), DAYS.c.day < math.floor(until / DAY))
             days = _in_a_row(connection.execute(sql.select(DAYS.c.day, DAYS.c.total).where(inside).order_by(DAYS.c.day)).all())
@@ -227,6 +229,10 @@ def _matching(wanted: Wanted) -> list[sql.ColumnElement[bool]]:
     if wanted.until is not None:
         found.append(JOBS.c.submitted_at <= wanted.until)
     return found
+
+
+def _stays(since: float, until: float) -> sql.Select[Any]:
+    return sql.select(STAYS).where(_between(STAYS, since, until)).order_by(STAYS.c.started_at, STAYS.c.uid)
 
 
 def _between(table: sql.Table, since: float, until: float) -> sql.ColumnElement[bool]:

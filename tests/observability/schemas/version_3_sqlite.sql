@@ -1,3 +1,5 @@
+-- What a program of version 3 of the schema made.
+
 CREATE TABLE jobs (
     uid VARCHAR(512) NOT NULL,
     namespace VARCHAR(512) NOT NULL,
@@ -17,13 +19,13 @@ CREATE TABLE jobs (
     PRIMARY KEY (uid)
 );
 
-CREATE INDEX ix_jobs_name ON jobs (name, namespace);
-
-CREATE INDEX ix_jobs_listed ON jobs (submitted_at, namespace, name, user, queue, state, ended_at, uid);
-
 CREATE INDEX ix_jobs_user ON jobs (user, submitted_at);
 
 CREATE INDEX ix_jobs_ended_at ON jobs (ended_at);
+
+CREATE INDEX ix_jobs_name ON jobs (name, namespace);
+
+CREATE INDEX ix_jobs_listed ON jobs (submitted_at, namespace, name, user, queue, state, ended_at, uid);
 
 CREATE TABLE runs (
     uid VARCHAR(512) NOT NULL,
@@ -45,11 +47,11 @@ CREATE TABLE runs (
     PRIMARY KEY (uid)
 );
 
-CREATE INDEX ix_runs_job ON runs (job);
+CREATE INDEX ix_runs_ended_at_started_at ON runs (ended_at, started_at);
 
 CREATE INDEX ix_runs_node ON runs (node);
 
-CREATE INDEX ix_runs_ended_at_started_at ON runs (ended_at, started_at);
+CREATE INDEX ix_runs_job ON runs (job);
 
 CREATE TABLE stays (
     uid VARCHAR(512) NOT NULL,
@@ -68,9 +70,9 @@ CREATE TABLE stays (
 
 CREATE INDEX ix_stays_started_at ON stays (started_at);
 
-CREATE INDEX ix_stays_ended_at ON stays (ended_at);
-
 CREATE INDEX ix_stays_node ON stays (node);
+
+CREATE INDEX ix_stays_ended_at ON stays (ended_at);
 
 CREATE TABLE scalers (
     uid VARCHAR(512) NOT NULL,
@@ -85,9 +87,9 @@ CREATE TABLE scalers (
     PRIMARY KEY (uid)
 );
 
-CREATE INDEX ix_scalers_started_at ON scalers (started_at);
-
 CREATE INDEX ix_scalers_ended_at ON scalers (ended_at);
+
+CREATE INDEX ix_scalers_started_at ON scalers (started_at);
 
 CREATE TABLE days (
     day INTEGER NOT NULL,
@@ -100,3 +102,5 @@ CREATE TABLE notes (
     value VARCHAR(512) NOT NULL,
     PRIMARY KEY (name)
 );
+
+INSERT INTO notes (name, value) VALUES ('version', '3');

@@ -36,9 +36,8 @@ def present(connection: sql.Connection) -> str | None:
     return None
 
 
-def require(connection: sql.Connection) -> None:
-    """Raises `SchemaError` unless the schema is the present one."""
-    found = present(connection)
+def require(found: str | None) -> None:
+    """Raises `SchemaError` unless the schema that was found is the present one."""
     refuse_later(found)
     if found is None:
         raise SchemaError("the history database is empty: an operator makes its tables when it leads")
