@@ -3,9 +3,10 @@
 import random
 
 import msgspec
+import pytest
 
 from fairlead.cluster import views
-from fairlead.observability.history import State, Wanted
+from fairlead.observability.history import HistoryError, State, Wanted
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
 from tests.databases import on_databases
@@ -20,6 +21,7 @@ class World:
 
     def __init__(self, seed: int, url: str) -> None:
         self.dice = random.Random(seed)
+        self.url = url
         self.history = History(url)
         self.groups: dict[str, views.PodGroup] = {}
         self.pods: dict[str, dict] = {}
@@ -98,8 +100,17 @@ class World:
         self.accounting.write(now)
 
     def restart(self, now: float) -> None:
-        """Another operator goes on from what was written and what there is; what went meanwhile is over."""
+        """Another operator goes on from what was written and what there is; what went meanwhile is over.
+
+        The one before still runs, has missed what became of its pods, and writes nothing any more.
+        """
         self.accounting.write(now)
+        before, late = self.history, self.accounting
+        self.history = History(self.url)
+        late.apply([gone(name) for name in self.pods], now)
+        with pytest.raises(HistoryError, match="another operator has taken the database over"):
+            late.write(now)
+        before.close()
         self.job = {uid: job for uid, job in self.job.items() if uid in self.open}
         self.accounting = Accounting(self.history, self.groups.get)
         if (name := self.some()) and self.dice.random() < 0.5:

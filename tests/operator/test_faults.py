@@ -274,7 +274,9 @@ def in_a_recorder(tmp_path, story):
         world = World(nodes=1, seed=1)
         async with Client(Config("http://simulated"), transport=SimulatedTransport(world.wire), clock=world.clock.now) as client:
             faults = Faults(client)
-            await story(recorder.Recorder(client, f"sqlite:///{tmp_path}/history.db", faults=faults), faults)
+            found = recorder.Recorder(client, f"sqlite:///{tmp_path}/history.db", faults=faults)
+            found.history.take_over()
+            await story(found, faults)
 
     silence()
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

@@ -20,6 +20,7 @@ _DRIVER: Final = "postgresql+pg8000"
 _PLAIN: Final = ("postgresql", "postgres")  # schemes without a driver
 _ANSWER: Final = 60.0  # seconds that a server may be silent
 _LOCK: Final = 0x6661_6972_6C65_6164  # of PostgreSQL's advisory locks, "fairlead": migrations of one database
+_ONE_MOMENT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _BUSY_MS: Final = 10_000
 _PASSED: Final = ("application_name", "unix_sock")  # parameters of a URL that the driver takes as they are
 
@@ -39,6 +40,7 @@ class Database:
             if parsed.get_backend_name() not in ("sqlite", "postgresql"):
                 raise HistoryError(f"history database {self.shown}: neither sqlite nor postgresql")
             self._url, self._arguments = _arguments(parsed)
+            self._of_one_moment = "BEGIN" if self._is_file else _ONE_MOMENT
             self.engine = self._connected(**({} if self._is_file else {"pool_pre_ping": True}))
         except (SQLAlchemyError, ImportError) as error:
             raise HistoryError(f"history database {self.shown}: {first_line(error)}") from error
@@ -74,10 +76,12 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sql.Connection]:
         """A transaction in which all that is read is of one moment."""
-        with self._one("history", self.engine) as connection:
-            of_one_moment = "BEGIN" if self._is_file else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-            connection.exec_driver_sql(of_one_moment)
-            yield connection
+        try:
+            with self.engine.connect() as connection:
+                connection.exec_driver_sql(self._of_one_moment)
+                yield connection
+        except (SQLAlchemyError, OSError) as error:
+            raise self._failure("history", error) from error
 
     @contextmanager
     def alone(self) -> Iterator[sql.Connection]:
@@ -100,9 +104,12 @@ class Database:
             with engine.begin() as connection:
                 yield connection
         except (SQLAlchemyError, OSError) as error:
-            if isinstance(error, OSError):
-                engine.dispose()  # the driver's connections do not notice that they are broken
-            raise HistoryError(f"{what}: {first_line(error)}") from error
+            raise self._failure(what, error) from error
+
+    def _failure(self, what: str, error: SQLAlchemyError | OSError) -> HistoryError:
+        if isinstance(error, OSError):
+            self.engine.dispose()  # the driver's connections do not notice that they are broken
+        return HistoryError(f"{what}: {first_line(error)}")
 
 
 def _arguments(url: sql.URL) -> tuple[sql.URL, dict[str, Any]]:

@@ -32,7 +32,7 @@ class Fairlead(pulumi.ComponentResource):
 
     image: with `fairlead` as its entry point. namespace: of both processes; it is made unless it is kube-system. replicas: of the
     scheduler and of the operator, of which one leads each. history_url: database for what jobs used, such as
-    `postgresql+psycopg://...`; kept in a Secret; it listens on history_port. history_storage: instead, the size of a volume for a
+    `postgresql://...`; kept in a Secret; it listens on history_port. history_storage: instead, the size of a volume for a
     SQLite database; the operator has one replica then. prometheus: URL of the Prometheus that knows the use of GPUs.
     visibility, external_metrics: whether researchers' `visibility.fairlead.dev` and autoscalers' `external.metrics.k8s.io` are
     served; the latter only where no other server does. trusted: users that make pods for others. provisioning_classes: those that
