@@ -6,7 +6,7 @@ import argparse
 import signal
 import threading
 
-from testbed import build, protobuf
+from testbed import build, postgresql, protobuf
 from testbed.controlplane import ControlPlane
 
 
@@ -22,6 +22,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.command == "build":
         build.build_all()
+        postgresql.programs()
         return
     if options.command == "protobuf":
         print("\n".join(protobuf.table()))

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from fairlead.cluster.times import seconds, timestamp
-from fairlead.observability.history import Wanted
+from fairlead.observability.history import SchemaError, Wanted
 from fairlead.observability.ledger import ledger
 from fairlead.observability.store import History
 from testbed.objects import ai_job, node, pod
@@ -52,7 +52,10 @@ class Story:
 
     def written(self):
         """State and number of runs of each job."""
-        store = History(self.url, create=False)
+        try:
+            store = History(self.url, create=False)
+        except SchemaError:
+            return {}  # it is made when the first one leads
         found = {each.job.name: (str(each.job.state), each.runs) for each in store.jobs(Wanted(), time.time())}
         store.close()
         return found
@@ -118,7 +121,7 @@ def test_leaders_that_pause_or_are_killed_lose_nothing_and_count_nothing_twice(c
 
 
 def exactly(cluster, story):
-    """Each pod that had a place has one run, with the times of its objects; jobs and idle time make the price of the node."""
+    """Each pod that had a place has one run, with its times; jobs and idle time make the price of the node."""
     store = History(story.url, create=False)
     now = time.time()
     stays, held = store.held(0.0, now)
@@ -130,7 +133,8 @@ def exactly(cluster, story):
     for name, each in pods.items():
         [bound] = [one["lastTransitionTime"] for one in each["status"]["conditions"] if one["type"] == "PodScheduled"]
         ended = story.ended.get(name)
-        assert (runs[name].started_at, runs[name].ended_at) == (seconds(bound), seconds(ended) if ended else None)
+        assert 0 <= runs[name].started_at - seconds(bound) < 10  # a leader that observes a binding has the time more precisely
+        assert runs[name].ended_at == (seconds(ended) if ended else None)
     [stay] = stays
     found = ledger(stays, [run for run, _ in held], stay.started_at, now, lambda run: run.name, now)
     assert not any(found.balance.values())

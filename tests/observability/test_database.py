@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import sqlalchemy as sql
 
+from fairlead.observability import database as database_module
 from fairlead.observability.database import Database
 from fairlead.observability.history import HistoryError, Job, Run, Wanted
 from fairlead.observability.store import History
@@ -78,6 +79,27 @@ def test_what_is_being_written_is_there_for_the_next_writer(database, history):
     thread.join()
     assert taken == [[]]
     assert history.open_ends()[2] == 10.0
+
+
+@pytest.mark.e2e
+def test_a_writer_that_is_paused_while_it_writes_does_not_keep_the_next_one_waiting(postgresql, monkeypatch):
+    monkeypatch.setattr(database_module, "_IDLE_MS", 300)
+    url = postgresql.emptied("paused")
+    paused, following = History(url), None
+
+    def write():
+        nonlocal following
+        with paused._writing() as connection:
+            connection.execute(sql.text("INSERT INTO notes (name, value) VALUES ('alive_at', '9.0')"))
+            following = History(url)  # waits for the row that is locked, until the server ends that transaction
+            following.write([JOB], [], 10.0)
+            connection.execute(sql.text("UPDATE notes SET value = '11.0' WHERE name = 'alive_at'"))
+
+    with pytest.raises(HistoryError):
+        write()
+    assert following.open_ends() == ([JOB], [], 10.0)
+    paused.close()
+    following.close()
 
 
 # -- reading -------------------------------------------------------------------------------------

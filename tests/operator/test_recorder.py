@@ -1,16 +1,20 @@
-"""The recorder adds up the days that are over, one at a time, and asks again later."""
+"""The recorder adds up the days that are over, one at a time, and takes the database over when its operator leads."""
 
 import asyncio
+
+import pytest
 
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.transport import SimulatedTransport
-from fairlead.observability.history import Stay
+from fairlead.observability.history import HistoryError, SchemaError, Stay, Wanted
 from fairlead.observability.store import History
+from fairlead.operator.app import Operator, Options
 from fairlead.operator.recorder import Recorder
 from fairlead.simulation.chaos import silence
 from fairlead.simulation.world import World
+from tests.observability.histories import everything, execute
 
 DAY = 86400.0
 
@@ -39,3 +43,79 @@ def test_days_that_are_over_are_added_up(database):
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(story())
     History(database, create=False).close()
+
+
+class Inline(Recorder):
+    """Its database is called without another thread."""
+
+    async def _aside(self, call, *arguments):
+        call(*arguments)
+
+
+def on_virtual_time(story):
+    async def run():
+        world = World(nodes=1, seed=1)
+        async with Client(Config("http://simulated"), transport=SimulatedTransport(world.wire), clock=world.clock.now) as client:
+            await story(world, client)
+
+    silence()
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(run())
+
+
+def test_a_database_that_is_away_at_the_takeover_is_taken_over_later(database, monkeypatch):
+    take_over, away = History.take_over, [True, True, True, False]
+
+    def sometimes(store):
+        if away.pop(0):
+            raise HistoryError("away")
+        take_over(store)
+
+    async def story(world, client):
+        recorder = Inline(client, database)
+        monkeypatch.setattr(History, "take_over", sometimes)
+        running = asyncio.gather(recorder.run(), recorder.open())
+        await asyncio.sleep(12.0)
+        world.api.create(world.api.served("v1", "pods"), "default", bound("p"))
+        assert (recorder.rows, recorder.failures) == (0, 3)
+        await asyncio.sleep(8.0)
+        assert [each.job.name for each in recorder.history.jobs(Wanted(), client.clock())] == ["p"], "it was observed before"
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    on_virtual_time(story)
+    assert away == []
+
+
+def bound(name):
+    container = {"name": "main", "image": "i"}
+    spec = {"schedulerName": "fairlead", "nodeName": "node-0", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_replica_that_waits_changes_nothing(database):
+    async def story(_, client):
+        leader = History(database)
+        leader.write((), (), 5.0)
+        before = everything(database)
+        waits = Operator(client, Options(history=database, address=""))
+        assert everything(database) == before
+        leader.write((), (), 6.0)
+        leader.close()
+        waits.recorder.history.close()
+
+    on_virtual_time(story)
+
+
+def test_a_schema_that_was_upgraded_meanwhile_ends_the_operator_that_leads(database):
+    """In the middle of a rolling upgrade the old version waits, and its leader ends."""
+
+    async def story(_, client):
+        History(database).close()
+        operator = Operator(client, Options(history=database, address="", leader_elect=False))
+        execute(database, "UPDATE history_version SET version_num = '5'")
+        with pytest.raises(SchemaError, match="schema version 5, this program knows versions up to 4"):
+            await operator.run()
+        operator.recorder.history.close()
+
+    on_virtual_time(story)

@@ -19,6 +19,8 @@ from fairlead.observability.history import HistoryError
 _DRIVER: Final = "postgresql+pg8000"
 _PLAIN: Final = ("postgresql", "postgres")  # schemes without a driver
 _ANSWER: Final = 60.0  # seconds that a server may be silent
+_CHANGE: Final = 600.0  # the same while tables are changed
+_IDLE_MS = 60_000  # after which the server ends a transaction that its client, paused or cut off, does not go on with
 _LOCK: Final = 0x6661_6972_6C65_6164  # of PostgreSQL's advisory locks, "fairlead": migrations of one database
 _ONE_MOMENT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _BUSY_MS: Final = 10_000
@@ -50,9 +52,8 @@ class Database:
         return self._url.get_backend_name() == "sqlite"
 
     def _connected(self, **more: Any) -> sql.Engine:
-        engine = sql.create_engine(self._url, connect_args=self._arguments, **more)
-        if self._is_file:
-            sql.event.listen(engine, "connect", _as_sqlite)
+        engine = sql.create_engine(self._url, **{"connect_args": self._arguments} | more)
+        sql.event.listen(engine, "connect", _as_sqlite if self._is_file else _as_postgresql)
         return engine
 
     def close(self) -> None:
@@ -91,9 +92,8 @@ class Database:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 yield connection
             return
-        # A change of a large table takes longer than an answer may.
-        arguments = {key: value for key, value in self._arguments.items() if key != "timeout"}
-        engine = sql.create_engine(self._url, connect_args=arguments, poolclass=sql.NullPool)
+        arguments = self._arguments | ({"timeout": _CHANGE} if "timeout" in self._arguments else {})
+        engine = self._connected(connect_args=arguments, poolclass=sql.NullPool)
         with self._one(f"history database {self.shown}", engine) as connection:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
             yield connection
@@ -152,6 +152,14 @@ def _as_sqlite(connection: Any, _: object) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
+
+
+def _as_postgresql(connection: Any, _: object) -> None:
+    """A writer that is paused does not keep the next one waiting."""
+    cursor = connection.cursor()
+    cursor.execute(f"SET idle_in_transaction_session_timeout = {_IDLE_MS}")
+    cursor.close()
+    connection.commit()
 
 
 def _shown(url: str | sql.URL) -> str:

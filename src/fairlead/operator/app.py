@@ -144,15 +144,13 @@ class Operator:
         }
         if self.recorder is not None:
             parts["history"] = self.recorder.run
-        if self.budgets is not None:
-            parts["budgets"] = self.budgets.run
         refused: list[BaseException] = []
         try:
             async with asyncio.TaskGroup() as group:
                 for name, part in parts.items():
                     group.create_task(self.faults.kept(name, part))
                 if self.recorder is not None:
-                    group.create_task(self.recorder.open())
+                    group.create_task(self._open(self.recorder, group))
                 if self.recorder is not None and self.options.history_address:
                     service = Service(SERVICE, self.options.service_namespace, self.options.pod_address)
                     address, history = self.options.history_address, self.recorder.history
@@ -161,6 +159,12 @@ class Operator:
             refused.extend(errors.exceptions)
         if refused:  # another process, of the version that the database has, may lead
             raise refused[0]
+
+    async def _open(self, recorder: Recorder, group: asyncio.TaskGroup) -> None:
+        """Take the history's database over; what reads it from the first on begins then. Raises `SchemaError`."""
+        await recorder.open()
+        if self.budgets is not None:
+            group.create_task(self.faults.kept("budgets", self.budgets.run))
 
     def _values(self) -> Values:
         unmeasured, writes = self.jobs.idleness.failures + self.jobs.hardware.devices.failures, self.elector.client.writes
