@@ -8,7 +8,6 @@ a data folder of its own. It does not sync to disk. The server's locale orders t
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import secrets
 import shutil
@@ -54,7 +53,6 @@ class PostgreSQL:
         self._scratch = tempfile.TemporaryDirectory(prefix="fairlead-postgresql-")
         self._folder = Path(self._scratch.name)
         self._process: Process | None = None
-        self._numbers = itertools.count(1)
 
     def __enter__(self) -> Self:
         try:
@@ -87,12 +85,6 @@ class PostgreSQL:
 
     # -- databases -----------------------------------------------------------------------------
 
-    def create(self) -> str:
-        """A new, empty database; its URL."""
-        name = f"d{next(self._numbers)}"
-        self.execute("postgres", f"CREATE DATABASE {name}")
-        return self.url(name)
-
     def emptied(self, name: str) -> str:
         """A database of this name, made or emptied; its URL. A new one costs some megabytes, and time."""
         if self.execute("postgres", f"SELECT 1 FROM pg_database WHERE datname = '{name}'"):  # noqa: S608 - a test's own name
@@ -102,9 +94,9 @@ class PostgreSQL:
             self.execute("postgres", f"CREATE DATABASE {name}")
         return self.url(name)
 
-    def url(self, database: str) -> str:
-        """The URL of a database."""
-        return f"postgresql://{USER}:{self.password}@127.0.0.1:{self.port}/{database}"
+    def url(self, database: str, user: str = USER, password: str = "") -> str:
+        """The URL of a database, as its superuser or another one uses it."""
+        return f"postgresql://{user}:{password or self.password}@127.0.0.1:{self.port}/{database}"
 
     def execute(self, database: str, statement: str) -> list[Sequence[Any]]:
         """One statement, outside of a transaction; its rows."""

@@ -163,6 +163,29 @@ def test_a_server_that_restarts_is_written_to_again(postgresql):
 
 
 @pytest.mark.e2e
+def test_the_documented_rights_are_enough(postgresql):
+    """Who owns the database writes; who may select reads, and nothing else."""
+    for statement in (
+        "CREATE ROLE app LOGIN PASSWORD 'a'",
+        "CREATE ROLE ann LOGIN PASSWORD 'b'",
+        "CREATE DATABASE rights OWNER app",
+    ):
+        postgresql.execute("postgres", statement)
+    writer = History(postgresql.url("rights", "app", "a"))
+    writer.write([JOB], [RUN], 1.0)
+    url = postgresql.url("rights", "ann", "b")
+    with pytest.raises(HistoryError, match="permission denied for table history_version"):
+        History(url, create=False)
+    postgresql.execute("rights", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO ann")
+    reader = History(url, create=False)
+    assert [each.runs for each in reader.jobs(Wanted(), NOW)] == [1]
+    with pytest.raises(HistoryError, match="permission denied"):
+        History(url)
+    reader.close()
+    writer.close()
+
+
+@pytest.mark.e2e
 def test_urls_of_every_spelling_lead_to_it(postgresql):
     url = postgresql.emptied("spelled")
     History(url).close()
