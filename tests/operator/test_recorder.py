@@ -87,6 +87,24 @@ def test_a_database_that_is_away_at_the_takeover_is_taken_over_later(database, m
     assert away == []
 
 
+def test_what_a_previous_leader_took_last_is_taken_back(database):
+    async def story(world, client):
+        recorder = Inline(client, database)
+        running = asyncio.gather(recorder.run(), recorder.open())
+        await asyncio.sleep(12.0)
+        History(database).close()  # by one that waited for it, and ends
+        world.api.create(world.api.served("v1", "pods"), "default", bound("p"))
+        await asyncio.sleep(30.0)
+        assert recorder.failures > 0
+        assert recorder.history.jobs(Wanted(), client.clock()) == [], "it may be this one that leads no more"
+        await asyncio.sleep(60.0)
+        assert [each.job.name for each in recorder.history.jobs(Wanted(), client.clock())] == ["p"]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    on_virtual_time(story)
+
+
 def bound(name):
     container = {"name": "main", "image": "i"}
     spec = {"schedulerName": "fairlead", "nodeName": "node-0", "containers": [container]}

@@ -20,6 +20,10 @@ class SchemaError(HistoryError):
     """The database has tables that this program does not read: those of another version, or of something else."""
 
 
+class SupersededError(HistoryError):
+    """Another process has taken the database over."""
+
+
 class State(StrEnum):
     """The state of a job, or how it ended. Lost: it ended while no recorder ran."""
 

@@ -16,7 +16,7 @@ import sqlalchemy as sql
 
 from fairlead.observability import migrations
 from fairlead.observability.database import Database
-from fairlead.observability.history import Entry, HistoryError, Job, Run, Scaler, State, Stay, Wanted
+from fairlead.observability.history import Entry, HistoryError, Job, Run, Scaler, State, Stay, SupersededError, Wanted
 from fairlead.observability.ledger import DAY, DayTotal, day_total
 from fairlead.observability.tables import DAYS, JOBS, NOTES, RUNS, SCALERS, STAYS
 
@@ -67,7 +67,7 @@ class History:
         mine = sql.and_(NOTES.c.name == "writer", NOTES.c.value == self._writer)
         with self._database.writing() as connection:
             if not connection.execute(sql.update(NOTES).where(mine).values(value=self._writer)).rowcount:
-                raise HistoryError("history: another operator has taken the database over; this one writes no more")
+                raise SupersededError("history: another operator has taken the database over; this one writes no more")
             yield connection
 
     # -- writing -------------------------------------------------------------------------------

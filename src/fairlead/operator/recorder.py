@@ -21,7 +21,7 @@ from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.discovery import until_served
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
-from fairlead.observability.history import HistoryError, SchemaError
+from fairlead.observability.history import HistoryError, SchemaError, SupersededError
 from fairlead.observability.prometheus import Prometheus
 from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
@@ -46,6 +46,7 @@ _POOLS = f"/apis/{names.API_VERSION}/nodepools"
 _GROUPS = f"/apis/{names.API_VERSION}/podgroups"
 _EVERY = 1.0  # seconds between two writes
 _OPEN_AGAIN = 5.0  # seconds until a database is taken over again that could not be reached
+_TAKE_BACK = 60.0  # seconds after which one that still leads takes back what another took: that one leads no more
 _ALIVE = 60.0  # seconds between two notes that nothing was missed
 _ADD_UP = 600.0  # seconds until it is asked again whether a day is to be added up
 _MOST_KEPT = 200_000  # changes that wait for a database which cannot be reached
@@ -98,6 +99,7 @@ class Recorder:
         # Called once everything that exists is known: ends the rows of what went while no recorder ran.
         self._closing = [self._accounting.close_others]
         self._written = self._forgot = self._added_up = 0.0
+        self._superseded: float | None = None  # since when
         self.use = Use(prometheus, client.clock, self._note, speed=speed) if prometheus is not None else None
         self._informers = self._made()
 
@@ -203,8 +205,13 @@ class Recorder:
             return
         batch, self._observed = self._observed, []
         try:
+            if self._superseded is not None and now - self._superseded >= _TAKE_BACK:
+                await self._aside(self.history.take_over)
+                self._superseded = None
             await self._aside(self._record, batch, now)
         except HistoryError as error:
+            if self._superseded is None and isinstance(error, SupersededError):
+                self._superseded = now
             self.failures += 1
             self._observed = [*batch, *self._observed]
             log.error("history", error=str(error))
