@@ -116,7 +116,7 @@ async def test_everything_is_applied_in_order_and_the_same_values_remove_nothing
 async def test_what_other_values_do_not_have_is_removed():
     cluster = Cluster()
     await made(cluster)
-    wanted = Values(image="fairlead:1", visibility=False, network_policies=False)
+    wanted = Values(image="fairlead:1", aggregated_api=False, network_policies=False)
     removed = await apply(cluster, installed(wanted), silent)
     assert {each.partition("/")[0] for each in removed} == {
         "APIService",

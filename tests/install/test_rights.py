@@ -8,7 +8,7 @@ from testbed import charts
 
 RBAC = "rbac.authorization.k8s.io"
 ALL = Values(image="fairlead:1", external_metrics=True, history=History(storage="5Gi"))
-LEAST = Values(image="fairlead:1", visibility=False)
+LEAST = Values(image="fairlead:1", aggregated_api=False)
 EACH = pytest.mark.parametrize("values", [ALL, LEAST], ids=["all", "least"])
 GROUP = "fairlead.dev"
 

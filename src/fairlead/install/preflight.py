@@ -12,9 +12,9 @@ import msgspec
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.times import seconds
 from fairlead.install import kinds
+from fairlead.install.accounts import LEASES, PROCESSES, account
 from fairlead.install.kinds import Kind
 from fairlead.install.objects import MANAGED_BY, MANAGER
-from fairlead.install.rights import LEASES, PROCESSES, account
 
 Manifest = dict[str, Any]
 OLDEST = (1, 36)
