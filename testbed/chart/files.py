@@ -14,9 +14,9 @@ import yaml
 import fairlead
 from fairlead.install import Values
 from fairlead.install.accounts import usernames
-from fairlead.install.objects import PART_OF, PARTS, labelled
+from fairlead.install.objects import PARTS, labelled
 from fairlead.install.preflight import OLDEST
-from fairlead.install.values import SYSTEM
+from fairlead.install.values import PART_OF, SYSTEM
 from fairlead.scheduler import configuration
 from testbed.chart import symbols, write
 

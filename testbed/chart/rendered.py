@@ -26,9 +26,11 @@ SETS: dict[str, dict[str, Any]] = {
         "trusted": ["system:serviceaccount:ray:kuberay-operator"],
         "provisioningClasses": ["check-capacity.autoscaling.x-k8s.io"],
         "requireScheduler": True,
+        "namespaceDefaults": True,
         "externalMetrics": True,
         "history": {"secretName": "database", "port": 6432},
         "prometheus": "http://prometheus.monitoring:9090",
+        "monitoring": {"serviceMonitor": True, "rules": True, "labels": {"release": "prometheus"}},
         "requests": {"cpu": "4"},
     },
     "least": {

@@ -18,8 +18,9 @@ Manifest = dict[str, Any]
 
 
 class Marker(NamedTuple):
-    """What a template writes in place of a marker. whole: a pipeline for the value; each: one for a list, whose elements the
-    marker stands for; unit: the text that is repeated with each of them, where they are not parts of a list in CEL.
+    """What a template writes in place of a marker. whole: a pipeline for the value; each: one for a list or a mapping, whose
+    elements or entries the marker stands for; unit: the text that is repeated with each element, where the elements are not
+    those of a list in CEL.
     """
 
     whole: str = ""
@@ -35,6 +36,7 @@ _NAMESPACE, _REPLICAS = _text("namespace"), 918_273_600
 _REACHED = {process: 918_273_610 + number for number, process in enumerate(PROCESSES)}
 _STORAGE, _SECRET, _KEY = _text("storage"), _text("secret"), _text("key")
 _IMAGE, _PROMETHEUS, _CONFIGURATION = _text("image"), _text("prometheus"), _text("configuration")
+_RUNBOOK, _LABELS = _text("runbook"), _text("labels")
 _TRUSTED, _CLASS, _SCHEDULER, _REQUESTS = _text("trusted"), _text("class"), _text("scheduler"), _text("requests")
 
 MARKERS: dict[str | int, Marker] = {
@@ -43,6 +45,8 @@ MARKERS: dict[str | int, Marker] = {
     _IMAGE: Marker("$.Values.image"),
     _PROMETHEUS: Marker("$.Values.prometheus"),
     _REQUESTS: Marker('include "fairlead.requests" $ | fromJson'),
+    _RUNBOOK: Marker("$.Values.monitoring.runbook"),
+    _LABELS: Marker(each="$.Values.monitoring.labels"),
     _STORAGE: Marker("$.Values.history.storage"),
     _SECRET: Marker("$.Values.history.secretName"),
     _KEY: Marker('$.Values.history.key | default "url"'),
@@ -55,6 +59,8 @@ MARKERS: dict[str | int, Marker] = {
 _PLAIN = {
     "image": _IMAGE,
     "requests": {_REQUESTS: _REQUESTS},
+    "monitoring.runbook": _RUNBOOK,
+    "monitoring.labels": {_LABELS: _LABELS},
 }
 _CHOICES = {
     "namespace": Choice(f'ne $.Release.Namespace "{SYSTEM}"', _NAMESPACE, SYSTEM, {_NAMESPACE: SYSTEM}),
@@ -72,8 +78,14 @@ _CHOICES = {
     "require_scheduler": Choice("$.Values.requireScheduler", True, False),
     "aggregated_api": Choice("$.Values.aggregatedApi", True, False),
     "external_metrics": Choice("$.Values.externalMetrics", True, False),
+    "namespace_defaults": Choice("$.Values.namespaceDefaults", True, False),
+    "monitoring.service_monitor": Choice("$.Values.monitoring.serviceMonitor", True, False),
+    "monitoring.rules": Choice("$.Values.monitoring.rules", True, False),
     "network_policies": Choice("$.Values.networkPolicies", True, False),
 }
+
+
+_SECTIONS = ("monitoring",)
 
 
 class _Undecided(Exception):
@@ -81,12 +93,15 @@ class _Undecided(Exception):
 
 
 class _Symbols:
-    """In place of `Values`. decided: values by name."""
+    """In place of `Values`, or of the section of a name. decided: values by name."""
 
-    def __init__(self, decided: Mapping[str, Any]) -> None:
-        self._decided = decided
+    def __init__(self, decided: Mapping[str, Any], section: str = "") -> None:
+        self._decided, self._section = decided, section
 
     def __getattr__(self, name: str) -> Any:
+        name = f"{self._section}{name}"
+        if name in _SECTIONS:
+            return _Symbols(self._decided, f"{name}.")
         if name in self._decided:
             return self._decided[name]
         if name in _CHOICES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -20,9 +20,7 @@ _NO_TEXTS = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 def documents(objects: Iterable[Any]) -> str:
     """Objects as a stream of YAML documents."""
-    lines: Lines = []
-    for condition, run in groupby(objects, _condition):
-        lines += _chosen(condition, run, lambda each: ["---", *_entries(each)])
+    lines = _written(list(objects), lambda each: ["---", *_entries(each)])
     text = "\n".join(lines) + "\n"
     left = _TEXTS.findall(text)
     if left or any(str(number) in text for number in MARKERS if isinstance(number, int)):
@@ -30,7 +28,7 @@ def documents(objects: Iterable[Any]) -> str:
     return text
 
 
-def _chosen(condition: str | None, run: Iterable[Any], write: Any) -> Lines:
+def _chosen(condition: str | None, run: Iterable[Any], write: Callable[[Any], Lines]) -> Lines:
     """Neighbours that depend on the same condition; None: they depend on none."""
     nodes = list(run)
     if condition is None:
@@ -45,7 +43,7 @@ def _chosen(condition: str | None, run: Iterable[Any], write: Any) -> Lines:
     return [f"{{{{- if {condition} }}}}", *then, *(["{{- else }}", *other] if other else []), "{{- end }}"]
 
 
-def _written(nodes: Sequence[Any], write: Any) -> Lines:
+def _written(nodes: Sequence[Any], write: Callable[[Any], Lines]) -> Lines:
     return [line for condition, run in groupby(nodes, _condition) for line in _chosen(condition, run, write)]
 
 
@@ -66,6 +64,14 @@ def _pair(key: str, value: Any) -> Any:
 
 
 def _entry(key: str, value: Any) -> Lines:
+    if key in MARKERS:
+        return [
+            f"{{{{- range $key, $text := {MARKERS[key].each} }}}}",
+            "{{ $key | toRawJson }}: {{ $text | toRawJson }}",
+            "{{- end }}",
+        ]
+    if isinstance(value, dict | list) and value and all(map(_repeated, value)):
+        raise ValueError(f"{key}: it would have no value where nothing is repeated")
     if isinstance(value, dict) and value and _marker(value) is None:
         return [f"{_string(key)}:", *_indented(_entries(value))]
     if isinstance(value, list) and value:
@@ -80,7 +86,7 @@ def _elements(nodes: Sequence[Any]) -> Lines:
 
 def _element(node: Any) -> Lines:
     """One element of a list, or all that the marker in it stands for."""
-    repeated = _found(node)
+    repeated = _repeated(node)
     if repeated:
         [marker] = repeated
         return [f"{{{{- range {MARKERS[marker].each} }}}}", *_item(_of_each(node, marker)), "{{- end }}"]
@@ -142,7 +148,7 @@ def _marker(value: Any) -> str | int | None:
     return value if found else None
 
 
-def _found(node: Any) -> list[str | int]:
+def _repeated(node: Any) -> list[str | int]:
     """Markers of lists in an element: in its text, or as one of its fields; texts of fields contain whole lists."""
     if isinstance(node, str):
         texts: list[str | int] = list(dict.fromkeys(_TEXTS.findall(node)))

@@ -13,9 +13,11 @@ import urllib.error
 import pytest
 import yaml
 
+import fairlead
+from fairlead.api.names import GROUP
 from fairlead.install import NAMESPACE, kinds
 from fairlead.install.apply import rolled_out
-from fairlead.install.objects import SECURITY
+from fairlead.install.objects import MANAGED_BY, MANAGER, SECURITY
 from fairlead.install.values import SYSTEM, parse
 from testbed import objects as made
 from testbed.chart import files, render, rendered
@@ -30,18 +32,22 @@ CONTROLLERS = (
     "clusterrole-aggregation-controller,namespace-controller,deployment-controller,replicaset-controller,"
     "serviceaccount-controller,root-ca-certificate-publisher-controller,garbage-collector-controller"
 )
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 LIMIT = 120.0
 NAMES = {"profiles": [{"schedulerName": "gpus", "profile": "ai"}, {"schedulerName": "others", "profile": "kubernetes"}]}
 SETS = {
     "defaults": {},
     "one": {"replicas": 1, "requests": {"cpu": "100m"}},
-    "three": {"replicas": 3},
     "system": {"namespace": SYSTEM, "externalMetrics": True},
-    "system-least": {"namespace": SYSTEM, "aggregatedApi": False, "networkPolicies": False},
+    "system-least": {"namespace": SYSTEM, "aggregatedApi": False, "networkPolicies": False, "admissionPolicies": False},
     "elsewhere": {"namespace": "batch", "trusted": ["system:serviceaccount:ray:kuberay-operator", "o'neil"]},
     "volume": {"history": {"storage": "1Gi"}, "prometheus": "http://prometheus.monitoring:9090"},
     "database": {"history": {"secretName": "database"}, "apiServerPorts": [6443]},
     "names": {"configuration": NAMES, "requireScheduler": True},
+    "watched": {
+        "monitoring": {"serviceMonitor": True, "rules": True, "labels": {"release": "prometheus"}},
+        "namespaceDefaults": True,
+    },
     "nodes": {"provisioningClasses": ["check-capacity.autoscaling.x-k8s.io", "small"], "externalMetrics": True},
     "quiet": {"aggregatedApi": False, "history": {"storage": "1Gi"}, "configuration": {"events": False}},
     "everything": {
@@ -61,12 +67,27 @@ SECRET = {"url": "sqlite:////tmp/history.db", "uri": "sqlite:////tmp/history.db"
 def plane():
     with ControlPlane(CONTROLLERS) as running:
         running.await_served("/api/v1/namespaces/default/serviceaccounts/default")
+        for plural, kind in (("servicemonitors", "ServiceMonitor"), ("prometheusrules", "PrometheusRule")):
+            running.request("POST", DEFINITIONS, of_prometheus(plural, kind))
+            running.await_served(f"/apis/monitoring.coreos.com/v1/{plural}")
         yield running
+
+
+def of_prometheus(plural, kind):
+    """The definition of a kind of the Prometheus operator, which takes anything."""
+    group, anything = "monitoring.coreos.com", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "names": {"kind": kind, "plural": plural}, "scope": "Namespaced", "versions": [version]},
+    }
 
 
 @pytest.fixture
 def release(plane, tmp_path):
-    """Installs one, with a kubelet in its namespace, and uninstalls it."""
+    """Installs one, and removes it in the end with its definitions."""
     namespaces = []
 
     def install(values, chart=files.FOLDER, more=()):
@@ -81,6 +102,13 @@ def release(plane, tmp_path):
     yield install
     for namespace in namespaces:
         uninstall(plane, namespace)
+    for each in ours(plane):
+        plane.request("DELETE", f"{DEFINITIONS}/{each['metadata']['name']}")
+    until(lambda: not ours(plane))
+
+
+def ours(plane):
+    return [each for each in plane.request("GET", DEFINITIONS)["items"] if each["spec"]["group"] == GROUP]
 
 
 def prepare(plane, namespace):
@@ -156,6 +184,13 @@ def drawn(seed):
         "prometheus": lambda: draw.choice(
             ["", "http://p", "https://p.x/y", "http://p:443", "http://p:9090/x?y=%41", "https://p:1"]
         ),
+        "namespaceDefaults": lambda: draw.random() < 0.5,
+        "monitoring": lambda: {
+            "serviceMonitor": draw.random() < 0.5,
+            "rules": draw.random() < 0.5,
+            "runbook": draw.choice(texts),
+            "labels": dict.fromkeys(some(*texts), draw.choice(["", "a", "1e3", "yes"])),
+        },
         "networkPolicies": lambda: draw.random() < 0.7,
         "apiServerPorts": lambda: draw.choices([443, 6443, 80, 9090, 5432], k=draw.randint(1, 4)),
         "requests": lambda: draw.choice([{}, {"cpu": "2"}, {"memory": "1.5Gi", "example.com/x": "1e3"}]),
@@ -169,6 +204,33 @@ def test_helm_renders_what_fairlead_installs(seed):
     values = drawn(seed)
     read = parse(values, str(seed))
     assert render.text(render.rendered(values, read.namespace)) == render.text(render.expected(read)), values
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_command_prints_the_same_bytes(name, tmp_path):
+    """But for the namespace, the label by which the command finds its objects again, and what keeps Helm from deleting."""
+    values = {"image": IMAGE, **SETS[name]}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    command = [sys.executable, "-m", "fairlead", "install", "--dry-run", "--values", str(tmp_path / "values.yaml")]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    wanted = []
+    for each in yaml.load_all(printed, yaml.CSafeLoader):
+        assert each["metadata"]["labels"].pop(MANAGED_BY) == MANAGER
+        wanted += [files.of_chart(each)] if each["kind"] != "Namespace" else []
+    assert render.text(render.rendered(values, values.get("namespace", NAMESPACE))) == render.text(wanted)
+
+
+def test_the_chart_is_what_helm_expects_of_one(tmp_path):
+    values = {"image": IMAGE}
+    done = render.helm("lint", "--strict", str(files.FOLDER), values=values)
+    assert done.returncode == 0, done.stdout
+    assert render.helm("package", str(files.FOLDER), "--destination", str(tmp_path)).returncode == 0
+    assert [each.name for each in tmp_path.iterdir()] == [f"fairlead-{fairlead.__version__}.tgz"]
+    partly = tmp_path / "umbrella"
+    shutil.copytree(files.FOLDER, partly / "charts" / "fairlead")
+    (partly / "Chart.yaml").write_text("apiVersion: v2\nname: umbrella\nversion: 1.0.0\n")
+    done = render.helm("template", "all", str(partly), values={"global": {"a": 1}, "fairlead": values})
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", rendered.SETS)
@@ -225,7 +287,7 @@ def test_an_upgrade_changes_the_definitions_and_uninstalling_keeps_what_users_ma
     text = definitions.read_text()
     assert "    shortNames:\n      - aj\n" in text
     definitions.write_text(text.replace("    shortNames:\n      - aj\n", "    shortNames:\n      - old\n"))
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/aijobs.fairlead.dev"
+    path = f"{DEFINITIONS}/aijobs.fairlead.dev"
     release({"image": IMAGE}, previous)
     assert plane.request("GET", path)["spec"]["names"]["shortNames"] == ["old"]
     plane.await_served("/apis/fairlead.dev/v1alpha1/queues")

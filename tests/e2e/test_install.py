@@ -79,7 +79,7 @@ def ours(plane):
     return {
         kind.path(each["metadata"]): each
         for kind in kinds.ORDER
-        for each in plane.request("GET", f"{kind.collection()}?labelSelector={LABEL}")["items"]
+        for each in (get(plane, f"{kind.collection()}?labelSelector={LABEL}") or {"items": []})["items"]
     }
 
 

@@ -23,6 +23,8 @@ MISSPELT = [
     {"image": "f", "provisioningClass": ["a"]},
     {"image": "f", "history": {"secretname": "s"}},
     {"image": "f", "history": {"storage": "1Gi", "size": 1}},
+    {"image": "f", "monitoring": {"servicemonitor": True}},
+    {"image": "f", "monitoring": {"labels": {"release": "a b"}}},
     {"image": "f", "configuration": {"profile": []}},
     {"image": "f", "configuration": {"profiles": [{"name": "gpus", "profile": "ai"}]}},
     {"image": "f", "configuration": {"placement": {"strategie": "ai"}}},
@@ -78,7 +80,7 @@ def test_the_schema_refuses_what_is_misspelt_and_so_does_the_command(defaults):
 
 
 def test_nothing_may_be_added_at_any_level_of_the_schema():
-    free = {"requests", "strategyOptions", "global"}
+    free = {"requests", "strategyOptions", "labels", "global"}
 
     def objects(name, node):
         if isinstance(node, dict):
@@ -183,6 +185,8 @@ def test_trees_are_written_as_templates():
 def test_a_value_that_no_template_can_write_is_refused():
     with pytest.raises(ValueError, match="«trusted»"):
         write.documents([{"name": nodes.If("c", "«trusted»«unknown»", "")}])
+    with pytest.raises(ValueError, match="nothing is repeated"):
+        write.documents([{"names": ["«trusted»"]}])
     with pytest.raises(KeyError, match="undescribed"):
         symbols.objects(lambda values: [{"kind": values.undescribed}], lambda each: each)
 

@@ -6,7 +6,7 @@ import yaml
 from typer.main import get_command
 
 from fairlead.cli.main import app
-from fairlead.install import History, Values, ValuesError, installed, kinds, objects
+from fairlead.install import History, Monitoring, Values, ValuesError, installed, kinds, objects
 from fairlead.install.objects import SYSTEM
 from fairlead.install.values import parse, read
 from tests.install.restricted import violations
@@ -164,6 +164,37 @@ def test_policies_open_what_the_processes_need_and_no_more():
         assert each["spec"]["podSelector"]["matchLabels"] == {"app": name}
 
 
+def test_the_prometheus_operator_is_given_what_it_reads_only_where_it_is_wanted():
+    given = Monitoring(service_monitor=True, rules=True, runbook="https://runbook", labels={"release": "prometheus"})
+    found = objects(Values(image="f", namespace="ai", monitoring=given))
+    monitor, rule = (next(iter(named(found, kind).values())) for kind in ("ServiceMonitor", "PrometheusRule"))
+    for each in (monitor, rule):
+        assert each["metadata"]["labels"] == {"release": "prometheus", "app.kubernetes.io/part-of": "fairlead"}
+        assert each["metadata"]["namespace"] == "ai"
+    assert "https://runbook#fairleadhistorynotwritten" in str(rule)
+    scraped = {
+        name: each["spec"]
+        for name, each in named(found, "Service").items()
+        if monitor["spec"]["selector"]["matchLabels"].items() <= each["metadata"]["labels"].items()
+    }
+    assert sorted(scraped) == [f"fairlead-{each}-metrics" for each in sorted(PROCESSES)]
+    for spec in scraped.values():
+        [pods] = [
+            each for each in found if each["kind"] == "Deployment" and each["spec"]["selector"]["matchLabels"] == spec["selector"]
+        ]
+        [container] = pods["spec"]["template"]["spec"]["containers"]
+        assert spec["ports"][0]["targetPort"] == container["ports"][0]["name"]
+        assert spec["ports"][0]["port"] == container["ports"][0]["containerPort"]
+    assert not {"ServiceMonitor", "PrometheusRule"} & {each["kind"] for each in objects(Values(image="f"))}
+
+
+def test_what_a_cluster_has_once_can_be_left_out():
+    found = objects(Values(image="f", crds=False, admission_policies=False, aggregated_api=False, history=History(storage="1Gi")))
+    kinds_found = {each["kind"] for each in found}
+    assert not {"CustomResourceDefinition", "APIService", "MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"} & kinds_found
+    assert "--history-address" not in str(pod(found, "operator"))
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
@@ -180,6 +211,11 @@ def test_policies_open_what_the_processes_need_and_no_more():
         ({"image": "f", "prometheus": "prometheus:9090"}, "prometheus"),
         ({"image": "f", "configuration": {"profile": []}}, "configuration"),
         ({"image": "f", "apiServerPorts": []}, "apiServerPorts"),
+        ({"image": "f", "prometheus": "http://p:65536"}, "prometheus"),
+        ({"image": "f", "configuration": {"kind": "SchedulerConfiguration"}}, "leave out apiVersion and kind"),
+        ({"image": "f", "configuration": {"consolidation": {"movesPerMinute": 1e-7}}}, "YAML does not return"),
+        ({"image": "f", "provisioningClasses": ["a'b"]}, "provisioningClasses"),
+        ({"image": "f", "monitoring": {"labels": {"app.kubernetes.io/part-of": "x"}}}, "monitoring.labels"),
     ],
 )
 def test_values_that_would_fail_later_fail_now(document, message):

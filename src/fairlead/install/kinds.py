@@ -34,6 +34,7 @@ ENDPOINTS = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", names
 """Made by the leader for a Service, and removed with it."""
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
 _ADMISSION, _FLOW, _RBAC = "admissionregistration.k8s.io/v1", "flowcontrol.apiserver.k8s.io/v1", "rbac.authorization.k8s.io/v1"
+_PROMETHEUS = "monitoring.coreos.com/v1"
 
 ORDER = (
     Kind("apiextensions.k8s.io/v1", DEFINITION, "customresourcedefinitions", stays=True),
@@ -52,6 +53,8 @@ ORDER = (
     ENDPOINTS,
     Kind("apiregistration.k8s.io/v1", "APIService", "apiservices"),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True),
+    Kind(_PROMETHEUS, "ServiceMonitor", "servicemonitors", namespaced=True),
+    Kind(_PROMETHEUS, "PrometheusRule", "prometheusrules", namespaced=True),
     DEPLOYMENT,
     # Until the API server has read the objects that a policy reads, it refuses all that the policy is about: Deployments, too.
     Kind(_ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),

@@ -7,13 +7,12 @@ from typing import Any
 
 from fairlead.api import crds
 from fairlead.api.policies import policies
-from fairlead.install import apis, flowcontrol, kinds, processes, rights
-from fairlead.install.values import SYSTEM, Values, check
+from fairlead.install import apis, flowcontrol, kinds, monitoring, processes, rights
+from fairlead.install.values import PART_OF, SYSTEM, Values, check
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "fairlead-install"
 """The value of that label, by which what was installed is found again; and the field manager."""
-PART_OF = {"app.kubernetes.io/part-of": "fairlead"}
 SECURITY = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
 
 
@@ -57,6 +56,7 @@ def _policies(values: Values) -> list[dict[str, Any]]:
         provisioning_classes=values.provisioning_classes,
         require_scheduler=values.require_scheduler,
         schedulers=values.schedulers(),
+        namespace_defaults=values.namespace_defaults,
     )
 
 
@@ -76,6 +76,7 @@ PARTS: dict[str, Callable[[Values], Iterable[dict[str, Any]]]] = {
     "files": processes.files,
     "network": processes.network,
     "apis": _apis,
+    "monitoring": monitoring.objects,
     "budgets": processes.budgets,
     "deployments": processes.deployments,
 }

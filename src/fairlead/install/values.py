@@ -11,18 +11,23 @@ import msgspec
 import yaml
 
 from fairlead.api import quantity
+from fairlead.api.names import SCHEDULER_NAME_LABEL
 from fairlead.install.accounts import usernames
+from fairlead.observability.rules import RUNBOOK
 from fairlead.scheduler import configuration as configurations
 
 _PORTS = r"([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
 _Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 _Text = Annotated[str, msgspec.Meta(pattern="^[^\\s\u0085\u2028\u2029]+$", max_length=512)]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+_Label = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
 _Class = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9._/]{0,251}[A-Za-z0-9])?$")]
 
 
 NAMESPACE = "fairlead-system"
 """Where scheduler and operator run, unless another namespace is chosen."""
+PART_OF = {"app.kubernetes.io/part-of": "fairlead"}
+"""Labels of all objects."""
 SYSTEM = "kube-system"
 """The namespace that is never created, labelled or removed. The leases are there, and its accounts are trusted."""
 
@@ -49,6 +54,17 @@ class History(_Section, frozen=True):
     key: _Text = "url"
     port: _Port = 5432
     storage: str | None = None
+
+
+class Monitoring(_Section, frozen=True):
+    """Objects of the Prometheus operator. serviceMonitor: what Prometheus scrapes; rules: recordings and alerts, whose sections
+    are found at `runbook`. labels: those by which Prometheus selects both.
+    """
+
+    service_monitor: bool = False
+    rules: bool = False
+    runbook: _Text = RUNBOOK
+    labels: dict[_Text, _Label] = {}
 
 
 class Values(_Section, frozen=True):
@@ -80,6 +96,10 @@ class Values(_Section, frozen=True):
     require_scheduler: Annotated[bool, _about("Pods that request GPUs must name one of the schedulers of the configuration.")] = (
         False
     )
+    namespace_defaults: Annotated[
+        bool,
+        _about(f"Pods that name no scheduler get the one that the label {SCHEDULER_NAME_LABEL} of their namespace names."),
+    ] = False
     aggregated_api: Annotated[
         bool,
         _about("Serve visibility.fairlead.dev, by which users ask the leader, and history.fairlead.dev, if there is a history."),
@@ -96,6 +116,10 @@ class Values(_Section, frozen=True):
         msgspec.Meta(pattern=r"^(https?://[^\s/:]+(:" + _PORTS + r")?(/\S*)?)?$"),
         _about("URL of the Prometheus that knows the utilization of GPUs."),
     ] = ""
+    monitoring: Annotated[
+        Monitoring,
+        _about("Objects of the Prometheus operator, which has to be there: a ServiceMonitor; rules; labels on both."),
+    ] = Monitoring()
     network_policies: Annotated[bool, _about("Deny to both processes all traffic but what they need.")] = True
     api_server_ports: Annotated[
         list[_Port], msgspec.Meta(min_length=1), _about("Where pods reach the API server, for the NetworkPolicies.")
@@ -173,6 +197,8 @@ def check(values: Values, where: str) -> None:
 
 def _mistake(values: Values) -> str:
     """What is wrong that types cannot express."""
+    if PART_OF.keys() & values.monitoring.labels.keys():
+        return f"monitoring.labels: {', '.join(PART_OF)} is on all objects"
     return _of_configuration(values) or _of_history(values) or _of_sizes(values)
 
 
