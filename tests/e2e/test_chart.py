@@ -16,13 +16,14 @@ import yaml
 import fairlead
 from fairlead.api.names import GROUP
 from fairlead.install import NAMESPACE, kinds
+from fairlead.install.accounts import usernames
 from fairlead.install.apply import rolled_out
 from fairlead.install.objects import MANAGED_BY, MANAGER, SECURITY
 from fairlead.install.values import SYSTEM, parse
 from testbed import objects as made
 from testbed.chart import files, render, rendered
 from testbed.controlplane import ControlPlane
-from tests.e2e.kubelet import Kubelet
+from tests.e2e.kubelet import Kubelet, audit_flags, audited
 from tests.install.test_chart import MISSPELT
 
 pytestmark = [pytest.mark.slow, pytest.mark.chart]
@@ -64,8 +65,14 @@ SECRET = {"url": "sqlite:////tmp/history.db", "uri": "sqlite:////tmp/history.db"
 
 
 @pytest.fixture(scope="module")
-def plane():
-    with ControlPlane(CONTROLLERS) as running:
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("chart")
+
+
+@pytest.fixture(scope="module")
+def plane(folder):
+    accounts = [each for namespace in (NAMESPACE, SYSTEM, "batch") for each in usernames(namespace)]
+    with ControlPlane(CONTROLLERS, flags=audit_flags(folder, *accounts)) as running:
         running.await_served("/api/v1/namespaces/default/serviceaccounts/default")
         for plural, kind in (("servicemonitors", "ServiceMonitor"), ("prometheusrules", "PrometheusRule")):
             running.request("POST", DEFINITIONS, of_prometheus(plural, kind))
@@ -252,17 +259,23 @@ def test_misspelt_values_are_refused():
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_release_becomes_ready_without_a_warning(name, plane, release, tmp_path):
+def test_a_release_becomes_ready_without_a_warning(name, plane, release, folder, tmp_path):
     values = {"image": IMAGE, **SETS[name]}
     namespace = values.get("namespace", NAMESPACE)
     release(values)
     wanted = render.expected(parse(values, name))
     for each in wanted:
         assert get(plane, kinds.path(each)) is not None, kinds.path(each)
+    before = len(audited(folder))
     with Kubelet(plane, tmp_path, namespace) as kubelet:
         deployments = [kinds.path(each) for each in wanted if each["kind"] == "Deployment"]
         until(lambda: all(rolled_out(get(plane, path)) for path in deployments), kubelet.logs)
+        asked = audited(folder)[before:]
+        assert {each["user"]["username"] for each in asked} == set(usernames(namespace))
+        assert [each["requestURI"] for each in asked if each["responseStatus"]["code"] in (401, 403)] == []
         uninstall(plane, namespace)
+    endpoints = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    until(lambda: not plane.request("GET", endpoints)["items"])
     left = [each for each in wanted if get(plane, kinds.path(each)) is not None]
     assert left == [each for each in wanted if each["kind"] in files.KEPT]
 

@@ -12,7 +12,6 @@ from tests.install.cluster import Cluster
 VALUES = Values(image="fairlead:1")
 OURS = {"app.kubernetes.io/managed-by": "fairlead-install"}
 SYSTEM = "/api/v1/namespaces/fairlead-system"
-SLICE = "/apis/discovery.k8s.io/v1/namespaces/fairlead-system/endpointslices/fairlead-visibility"
 
 NOW = 1.8e9
 
@@ -93,10 +92,7 @@ def silent(done, total):
 
 
 async def made(cluster, values=VALUES):
-    removed = await apply(cluster, installed(values), silent)
-    metadata = {"name": "fairlead-visibility", "namespace": "fairlead-system"}
-    cluster.there.setdefault(SLICE, {"metadata": {**metadata, "labels": {"endpointslice.kubernetes.io/managed-by": "fairlead"}}})
-    return removed
+    return await apply(cluster, installed(values), silent)
 
 
 def holds(cluster, *manifests):
@@ -110,7 +106,6 @@ async def test_everything_is_applied_in_order_and_the_same_values_remove_nothing
     assert await made(cluster) == []
     assert cluster.done == [("apply", kinds.path(each)) for each in installed(VALUES)]
     assert await made(cluster) == []
-    assert SLICE in cluster.there
 
 
 async def test_what_other_values_do_not_have_is_removed():
@@ -120,28 +115,12 @@ async def test_what_other_values_do_not_have_is_removed():
     removed = await apply(cluster, installed(wanted), silent)
     assert {each.partition("/")[0] for each in removed} == {
         "APIService",
-        "EndpointSlice",
         "Service",
         "NetworkPolicy",
         "Role",
         "RoleBinding",
     }
     assert set(cluster.there) == {kinds.path(each) for each in installed(wanted)}
-
-
-async def test_endpoints_of_an_installation_that_is_not_ours_stay():
-    cluster = Cluster()
-    await made(cluster)
-    other = SLICE.replace("fairlead-system", "ai")
-    cluster.there[other] = {
-        "metadata": {
-            "name": "fairlead-visibility",
-            "namespace": "ai",
-            "labels": {"endpointslice.kubernetes.io/managed-by": "fairlead"},
-        }
-    }
-    await remove(cluster, definitions=True, limit=0)
-    assert set(cluster.there) == {other}
 
 
 async def test_a_refusal_names_the_object():

@@ -29,9 +29,6 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 NAMESPACE = Kind("v1", "Namespace", "namespaces")
-SERVICE = Kind("v1", "Service", "services", namespaced=True)
-ENDPOINTS = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", namespaced=True)
-"""Made by the leader for a Service, and removed with it."""
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
 _ADMISSION, _FLOW, _RBAC = "admissionregistration.k8s.io/v1", "flowcontrol.apiserver.k8s.io/v1", "rbac.authorization.k8s.io/v1"
 _PROMETHEUS = "monitoring.coreos.com/v1"
@@ -49,8 +46,7 @@ ORDER = (
     Kind("v1", "ConfigMap", "configmaps", namespaced=True),
     Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True, stays=True),
     Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", namespaced=True),
-    SERVICE,
-    ENDPOINTS,
+    Kind("v1", "Service", "services", namespaced=True),
     Kind("apiregistration.k8s.io/v1", "APIService", "apiservices"),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True),
     Kind(_PROMETHEUS, "ServiceMonitor", "servicemonitors", namespaced=True),

@@ -34,10 +34,11 @@ class Fairlead(pulumi.ComponentResource):
     scheduler and of the operator, of which one leads each. history_url: database for what jobs used, such as
     `postgresql+psycopg://...`; kept in a Secret; it listens on history_port. history_storage: instead, the size of a volume for a
     SQLite database; the operator has one replica then. prometheus: URL of the Prometheus that knows the use of GPUs.
-    visibility, external_metrics: whether researchers' `visibility.fairlead.dev` and autoscalers' `external.metrics.k8s.io` are
-    served; the latter only where no other server does. trusted: users that make pods for others. provisioning_classes: those that
-    tenants may order nodes of, for the policies and for the operator. configuration: the scheduler's configuration file as a
-    mapping (`fairlead scheduler --config-schema`), read by scheduler, operator and policies.
+    visibility, external_metrics: whether researchers' `visibility.fairlead.dev` (and `history.fairlead.dev`, with a history) and
+    autoscalers' `external.metrics.k8s.io` are served; the latter only where no other server does. trusted: users that make pods
+    for others. provisioning_classes: those that tenants may order nodes of, for the policies and for the operator.
+    configuration: the scheduler's configuration file as a mapping (`fairlead scheduler --config-schema`), read by scheduler,
+    operator and policies.
     manifests: instead of this version's definitions, policies and rights, those of the image's version, for instance: what its
     `fairlead install --dry-run` prints, which contains the rest, too.
     requests: quantities by resource, for the scheduler and for the operator each. network_policies: whether both processes are
