@@ -199,6 +199,9 @@ _CHECKS = """\
 {{- fail (printf "namespace is %s: scheduler and operator run in the namespace of the release, so install it with --namespace %s"
   $.Values.namespace $.Values.namespace) }}
 {{- end }}
+{{- if and (or $.Values.requireScheduler $.Values.namespaceDefaults) (not $.Values.admissionPolicies) }}
+{{- fail "requireScheduler and namespaceDefaults are rules of the admission policies: admissionPolicies is false" }}
+{{- end }}
 """
 _NOTES = """\
 Fairlead {{ $.Chart.AppVersion }} is installed: scheduler and operator in namespace {{ $.Release.Namespace }}.

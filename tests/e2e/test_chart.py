@@ -203,6 +203,8 @@ def drawn(seed):
         "requests": lambda: draw.choice([{}, {"cpu": "2"}, {"memory": "1.5Gi", "example.com/x": "1e3"}]),
     }
     chosen = {name: make() for name, make in optional.items() if draw.random() < 0.5}
+    if not chosen.get("admissionPolicies", True):
+        chosen |= {"requireScheduler": False, "namespaceDefaults": False}
     return {"crds": False, **chosen, "image": draw.choice(["f", "a.b/c@sha256:0", *texts])}
 
 
@@ -256,6 +258,8 @@ def test_misspelt_values_are_refused():
         render.rendered({}, NAMESPACE)
     with pytest.raises(ValueError, match="install it with --namespace batch"):
         render.rendered({"image": "f", "namespace": "batch"}, NAMESPACE)
+    with pytest.raises(ValueError, match="admissionPolicies is false"):
+        render.rendered({"image": "f", "namespaceDefaults": True, "admissionPolicies": False}, NAMESPACE)
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.cluster.kubernetes.client import ApiError
 from fairlead.cluster.times import timestamp
-from fairlead.install import Values, installed, kinds
+from fairlead.install import Monitoring, Values, installed, kinds
 from fairlead.install.apply import InstallError, apply, obstacles, remove, rolled_out, running
 from fairlead.install.preflight import of_leases, of_version, preflight
 from tests.install.cluster import Cluster
@@ -247,6 +247,25 @@ async def test_what_is_not_served_or_allowed_fails_with_its_names():
     )
 
 
+async def test_definitions_that_are_left_out_have_to_be_there():
+    cluster = Cluster()
+    without = Values(image="f", crds=False)
+    ready, found = await checked(cluster, without)
+    assert (ready, found["definitions"][0]) == (False, "failed")
+    cluster.there["/apis/fairlead.dev/v1alpha1"] = {"resources": []}
+    assert (await checked(cluster, without))[0]
+
+
+async def test_the_prometheus_operator_has_to_be_there_for_its_objects():
+    cluster = Cluster()
+    cluster.absent.add("monitoring.coreos.com/v1")
+    assert (await checked(cluster))[0]
+    ready, found = await checked(cluster, Values(image="f", monitoring=Monitoring(rules=True)))
+    assert (ready, found["apis"][0]) == (False, "failed")
+    assert "prometheusrules.monitoring.coreos.com/v1" in found["apis"][1]
+    assert "install the Prometheus operator" in found["apis"][1]
+
+
 async def test_a_namespace_of_others_is_not_restricted():
     cluster = Cluster()
     cluster.there[SYSTEM] = {"metadata": {"name": "fairlead-system"}}
@@ -262,7 +281,7 @@ async def test_an_api_of_another_server_fails():
     cluster.there[path] = {"metadata": {"name": "x"}, "spec": {"service": {"namespace": "keda", "name": "keda"}}}
     ready, found = await checked(cluster, Values(image="f", external_metrics=True))
     assert (ready, found["aggregated APIs"][0]) == (False, "failed")
-    assert "is served by keda/keda" in found["aggregated APIs"][1]
+    assert "is served by keda/keda: set externalMetrics or aggregatedApi to false" in found["aggregated APIs"][1]
     cluster.there[path]["metadata"]["labels"] = OURS
     assert (await checked(cluster, Values(image="f", external_metrics=True)))[0]
 

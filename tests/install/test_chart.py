@@ -191,6 +191,23 @@ def test_a_value_that_no_template_can_write_is_refused():
         symbols.objects(lambda values: [{"kind": values.undescribed}], lambda each: each)
 
 
+def test_every_value_is_documented_with_its_default(defaults):
+    rows = (files.FOLDER.parents[1] / "docs" / "install.md").read_text().partition("## Values")[2].splitlines()
+    documented = {}
+    for row in rows:
+        if row.startswith("| `"):
+            names, default = row.split("|")[1:3]
+            documented |= dict.fromkeys(re.findall(r"`([\w.]+)`", names), default.strip().strip("`"))
+    schema = files.schema()
+    sections = {"history": "History", "monitoring": "Monitoring"}
+    values = {name for name in schema["properties"] if name not in sections and name != "global"}
+    values |= {f"{name}.{field}" for name, kind in sections.items() for field in schema["$defs"][kind]["properties"]}
+    assert set(documented) == values
+    for name, value in defaults.items():
+        if isinstance(value, bool | int):
+            assert documented[name] == str(value).lower(), name
+
+
 def test_every_value_decides_on_something(made):
     """A value without a place in the templates would be ignored by the chart."""
     text = "".join(text for path, text in made.items() if path.startswith("templates/"))

@@ -215,6 +215,7 @@ def test_what_a_cluster_has_once_can_be_left_out():
         ({"image": "f", "configuration": {"kind": "SchedulerConfiguration"}}, "leave out apiVersion and kind"),
         ({"image": "f", "configuration": {"consolidation": {"movesPerMinute": 1e-7}}}, "YAML does not return"),
         ({"image": "f", "provisioningClasses": ["a'b"]}, "provisioningClasses"),
+        ({"image": "f", "requireScheduler": True, "admissionPolicies": False}, "admissionPolicies is false"),
         ({"image": "f", "monitoring": {"labels": {"app.kubernetes.io/part-of": "x"}}}, "monitoring.labels"),
     ],
 )

@@ -31,7 +31,8 @@ class Kind(msgspec.Struct, frozen=True):
 NAMESPACE = Kind("v1", "Namespace", "namespaces")
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
 _ADMISSION, _FLOW, _RBAC = "admissionregistration.k8s.io/v1", "flowcontrol.apiserver.k8s.io/v1", "rbac.authorization.k8s.io/v1"
-_PROMETHEUS = "monitoring.coreos.com/v1"
+PROMETHEUS = "monitoring.coreos.com/v1"
+"""The kinds of the Prometheus operator, which is no part of Kubernetes."""
 
 ORDER = (
     Kind("apiextensions.k8s.io/v1", DEFINITION, "customresourcedefinitions", stays=True),
@@ -49,8 +50,8 @@ ORDER = (
     Kind("v1", "Service", "services", namespaced=True),
     Kind("apiregistration.k8s.io/v1", "APIService", "apiservices"),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True),
-    Kind(_PROMETHEUS, "ServiceMonitor", "servicemonitors", namespaced=True),
-    Kind(_PROMETHEUS, "PrometheusRule", "prometheusrules", namespaced=True),
+    Kind(PROMETHEUS, "ServiceMonitor", "servicemonitors", namespaced=True),
+    Kind(PROMETHEUS, "PrometheusRule", "prometheusrules", namespaced=True),
     DEPLOYMENT,
     # Until the API server has read the objects that a policy reads, it refuses all that the policy is about: Deployments, too.
     Kind(_ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),

@@ -199,6 +199,8 @@ def _mistake(values: Values) -> str:
     """What is wrong that types cannot express."""
     if PART_OF.keys() & values.monitoring.labels.keys():
         return f"monitoring.labels: {', '.join(PART_OF)} is on all objects"
+    if (values.require_scheduler or values.namespace_defaults) and not values.admission_policies:
+        return "requireScheduler and namespaceDefaults are rules of the admission policies: admissionPolicies is false"
     return _of_configuration(values) or _of_history(values) or _of_sizes(values)
 
 
