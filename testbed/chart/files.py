@@ -221,8 +221,9 @@ What follows: docs/install.md (rights of people, values, uninstalling).
 
 def main() -> None:
     """Write them."""
+    made = files()
     shutil.rmtree(FOLDER, ignore_errors=True)
-    for path, text in files().items():
+    for path, text in made.items():
         (FOLDER / path).parent.mkdir(parents=True, exist_ok=True)
         (FOLDER / path).write_text(text)
 

@@ -19,6 +19,7 @@ SETS: dict[str, dict[str, Any]] = {
     "defaults": {"image": "registry.example/fairlead:0.1"},
     "everything": {
         "image": "registry.example/fairlead:0.1",
+        "imagePullSecrets": ["registry"],
         "namespace": "batch",
         "replicas": 3,
         "crds": False,

@@ -19,12 +19,13 @@ Manifest = dict[str, Any]
 
 class Marker(NamedTuple):
     """What a template writes in place of a marker. whole: a pipeline for the value; each: one for a list or a mapping, whose
-    elements or entries the marker stands for; unit: the text that is repeated with each element, where the elements are not
-    those of a list in CEL.
+    elements or entries the marker stands for; some: it is used only where there are some; unit: the text that is repeated with
+    each element, where the elements are not those of a list in CEL.
     """
 
     whole: str = ""
     each: str = ""
+    some: bool = False
     unit: str = ""
 
 
@@ -36,6 +37,7 @@ _NAMESPACE, _REPLICAS = _text("namespace"), 918_273_600
 _REACHED = {process: 918_273_610 + number for number, process in enumerate(PROCESSES)}
 _STORAGE, _SECRET, _KEY = _text("storage"), _text("secret"), _text("key")
 _IMAGE, _PROMETHEUS, _CONFIGURATION = _text("image"), _text("prometheus"), _text("configuration")
+_PULL = _text("pull")
 _RUNBOOK, _LABELS = _text("runbook"), _text("labels")
 _TRUSTED, _CLASS, _SCHEDULER, _REQUESTS = _text("trusted"), _text("class"), _text("scheduler"), _text("requests")
 
@@ -52,7 +54,8 @@ MARKERS: dict[str | int, Marker] = {
     _KEY: Marker('$.Values.history.key | default "url"'),
     _CONFIGURATION: Marker('include "fairlead.configuration" $'),
     _TRUSTED: Marker(each='include "fairlead.trusted" $ | fromJsonArray', unit=f" || request.userInfo.username == '{_TRUSTED}'"),
-    _CLASS: Marker(each="$.Values.provisioningClasses"),
+    _PULL: Marker(each="$.Values.imagePullSecrets", some=True),
+    _CLASS: Marker(each="$.Values.provisioningClasses", some=True),
     _SCHEDULER: Marker(each='include "fairlead.schedulers" $ | fromJsonArray'),
     **{number: Marker(each=f'include "fairlead.reached.{process}" $ | fromJsonArray') for process, number in _REACHED.items()},
 }
@@ -73,6 +76,7 @@ _CHOICES = {
     "prometheus": Choice("$.Values.prometheus", _PROMETHEUS, ""),
     "configuration": Choice("$.Values.configuration", {_CONFIGURATION: _CONFIGURATION}, {}),
     "provisioning_classes": Choice("$.Values.provisioningClasses", [_CLASS], []),
+    "image_pull_secrets": Choice("$.Values.imagePullSecrets", [_PULL], []),
     "crds": Choice("$.Values.crds", True, False),
     "admission_policies": Choice("$.Values.admissionPolicies", True, False),
     "require_scheduler": Choice("$.Values.requireScheduler", True, False),

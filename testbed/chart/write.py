@@ -70,7 +70,7 @@ def _entry(key: str, value: Any) -> Lines:
             "{{ $key | toRawJson }}: {{ $text | toRawJson }}",
             "{{- end }}",
         ]
-    if isinstance(value, dict | list) and value and all(map(_repeated, value)):
+    if isinstance(value, dict | list) and value and all(map(_may_be_none, value)):
         raise ValueError(f"{key}: it would have no value where nothing is repeated")
     if isinstance(value, dict) and value and _marker(value) is None:
         return [f"{_string(key)}:", *_indented(_entries(value))]
@@ -131,7 +131,7 @@ def _scalar(value: Any) -> Lines:
     if isinstance(value, _Number):
         return ["{{ int . }}"]
     if isinstance(value, _Each):
-        return _block(_TEXTS.sub("{{ . }}", _literal(value)))
+        return ["{{ . | toRawJson }}"] if value in MARKERS else _block(_TEXTS.sub("{{ . }}", _literal(value)))
     if marker is not None:
         pipeline = MARKERS[marker].whole
         return [f"{{{{ {pipeline} }}}}" if isinstance(marker, int) else f"{{{{ {pipeline} | toRawJson }}}}"]
@@ -153,8 +153,12 @@ def _repeated(node: Any) -> list[str | int]:
     if isinstance(node, str):
         texts: list[str | int] = list(dict.fromkeys(_TEXTS.findall(node)))
         return [each for each in texts if MARKERS[each].each]
-    numbers = [each for each in node.values() if isinstance(each, int)] if isinstance(node, dict) else []
-    return [each for each in numbers if each in MARKERS and MARKERS[each].each]
+    fields = [each for each in node.values() if isinstance(each, str | int)] if isinstance(node, dict) else []
+    return [each for each in fields if each in MARKERS and MARKERS[each].each]
+
+
+def _may_be_none(node: Any) -> bool:
+    return any(not MARKERS[each].some for each in _repeated(node))
 
 
 def _filled(text: str) -> str:

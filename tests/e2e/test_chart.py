@@ -52,6 +52,7 @@ SETS = {
     "nodes": {"provisioningClasses": ["check-capacity.autoscaling.x-k8s.io", "small"], "externalMetrics": True},
     "quiet": {"aggregatedApi": False, "history": {"storage": "1Gi"}, "configuration": {"events": False}},
     "everything": {
+        "imagePullSecrets": ["registry"],
         "namespace": "batch",
         "replicas": 3,
         "externalMetrics": True,
@@ -165,6 +166,7 @@ def drawn(seed):
 
     optional = {
         "namespace": lambda: draw.choice([SYSTEM, NAMESPACE, "x"]),
+        "imagePullSecrets": lambda: some("a", "1e3", "0", "true"),
         "replicas": lambda: draw.randint(1, 9),
         "crds": lambda: draw.random() < 0.2,
         "admissionPolicies": lambda: draw.random() < 0.7,

@@ -188,6 +188,13 @@ def test_the_prometheus_operator_is_given_what_it_reads_only_where_it_is_wanted(
     assert not {"ServiceMonitor", "PrometheusRule"} & {each["kind"] for each in objects(Values(image="f"))}
 
 
+def test_an_image_of_a_private_registry_is_pulled_with_its_secrets():
+    found = objects(Values(image="f", image_pull_secrets=["one", "two"]))
+    for process in PROCESSES:
+        assert pod(found, process)["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+        assert "imagePullSecrets" not in pod(objects(Values(image="f")), process)
+
+
 def test_what_a_cluster_has_once_can_be_left_out():
     found = objects(Values(image="f", crds=False, admission_policies=False, aggregated_api=False, history=History(storage="1Gi")))
     kinds_found = {each["kind"] for each in found}

@@ -120,6 +120,7 @@ def _pod(process: str, values: Values, mounted: _Mounted) -> dict[str, Any]:
     }
     return {
         "serviceAccountName": name,
+        **({"imagePullSecrets": [{"name": each} for each in values.image_pull_secrets]} if values.image_pull_secrets else {}),
         "priorityClassName": "system-cluster-critical",
         "affinity": {
             "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]}

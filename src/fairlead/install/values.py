@@ -71,6 +71,9 @@ class Values(_Section, frozen=True):
     """All choices, the same for `fairlead install`, the Pulumi component and the chart (docs/install.md)."""
 
     image: Annotated[_Text, _about("Image with `fairlead` as its entry point, one that the cluster can pull.")]
+    image_pull_secrets: Annotated[
+        list[_Name], _about("Secrets of the namespace with which the image is pulled, where its registry asks for one.")
+    ] = []
     namespace: Annotated[
         str,
         msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"),
