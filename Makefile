@@ -13,7 +13,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
 PIP_AUDIT := pip-audit==2.10.1
 
-.PHONY: coverage decisions mutation help demo test lint words unit e2e testbed architecture crds charts wheel sbom image audit protobuf soak differential bench clean
+.PHONY: coverage chart-test rendered decisions mutation help demo test lint words unit e2e testbed architecture crds charts wheel sbom image audit protobuf soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -65,6 +65,13 @@ crds: .cache/synced  ## write the generated YAML
 
 charts: .cache/synced  ## write the files of charts/
 	$(RUN) --no-sync python -m testbed.charts
+	$(RUN) --no-sync python -m testbed.chart.files
+
+rendered: .cache/synced  ## write charts/rendered/ with the real Helm (builds it the first time: minutes)
+	$(RUN) --no-sync python -m testbed.chart.rendered
+
+chart-test: testbed  ## the chart with the real Helm on the real control plane (builds Helm the first time: minutes)
+	$(RUN) --no-sync pytest -m chart tests
 
 wheel: .cache/synced  ## the wheel and its locked requirements: dist/, which the Containerfile reads
 	$(RUN) --no-sync python -m testbed.wheel dist
@@ -83,7 +90,7 @@ protobuf: testbed  ## write the numbers of fields in Kubernetes' protobuf
 	$(RUN) --no-sync python -m testbed protobuf > src/fairlead/cluster/simulated/protobuf.txt
 
 soak: testbed  ## long runs, not part of make test
-	$(RUN) --no-sync pytest -n 2 --dist loadgroup -m slow tests
+	$(RUN) --no-sync pytest -n 2 --dist loadgroup -m "slow and not chart" tests
 
 differential: testbed  ## 50,000 random clusters against kube-scheduler's real plugins (some minutes)
 	$(RUN) --no-sync fairlead bench differential --seeds 0-49999

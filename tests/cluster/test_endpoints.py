@@ -20,6 +20,10 @@ class Asked(Client):
         super().__init__(Config("http://simulated"), transport=SimulatedTransport(Wire(ApiServer(Clock(start=1e9)))))
         self.applied = []
 
+    async def get(self, path, **query):
+        assert path == "/api/v1/namespaces/ai/services/fairlead-visibility"
+        return b'{"metadata": {"uid": "of-the-service"}}'
+
     async def apply(self, path, body, manager):
         self.applied.append((path, body, manager))
         return b""
@@ -31,7 +35,7 @@ def test_the_leader_makes_its_pod_the_only_endpoint(address, kind):
     asyncio.run(Service("fairlead-visibility", "ai", address).lead_here(client, 6443))
     [(path, body, manager)] = client.applied
     assert path == "/apis/discovery.k8s.io/v1/namespaces/ai/endpointslices/fairlead-visibility"
-    for part in (address.encode(), kind, b"6443", b'"kubernetes.io/service-name":"fairlead-visibility"'):
+    for part in (address.encode(), kind, b"6443", b'"kubernetes.io/service-name":"fairlead-visibility"', b"of-the-service"):
         assert part in body
     assert manager == "fairlead"
 

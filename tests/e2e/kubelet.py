@@ -109,7 +109,9 @@ class Kubelet:
         address = self.addresses[name] = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.{number}"
         for file, text in self._account(spec["serviceAccountName"]).items():
             (given / "account" / file).write_text(text)
-        mounted = {each["name"]: each["mountPath"] for each in container["volumeMounts"] if each["mountPath"][1:4] != "var"}
+        mounted = {
+            each["name"]: each["mountPath"] for each in container["volumeMounts"] if not each["mountPath"].startswith("/var/run")
+        }
         mounts = [self._mount(volume, mounted[volume["name"]], given) for volume in spec["volumes"] if volume["name"] in mounted]
         mounts.sort(key=lambda lines: "$STAGE" in lines)  # what is below /tmp is read before
         user = spec["securityContext"]["runAsUser"]

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from fairlead.install import NAMESPACE, Values, installed, kinds
-from fairlead.install.rights import usernames
+from fairlead.install.accounts import usernames
 from testbed import objects as made
 from testbed.controlplane import ControlPlane
 from tests.e2e.kubelet import MERGE, Kubelet, audit_flags, audited
@@ -79,7 +79,7 @@ def ours(plane):
     return {
         kind.path(each["metadata"]): each
         for kind in kinds.ORDER
-        for each in plane.request("GET", f"{kind.collection()}?labelSelector={LABEL}")["items"]
+        for each in (get(plane, f"{kind.collection()}?labelSelector={LABEL}") or {"items": []})["items"]
     }
 
 
@@ -171,11 +171,11 @@ def test_an_installation_is_brought_to_other_values_and_what_others_made_stays(c
     assert fairlead(clean, "install", *IMAGE).returncode == 0, kubelet.logs()
     assert "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.visibility.fairlead.dev" in ours(clean)
     values = tmp_path / "values.yaml"
-    values.write_text("visibility: false\nconfiguration: {profiles: [{schedulerName: gpus, profile: ai}]}\n")
+    values.write_text("aggregatedApi: false\nconfiguration: {profiles: [{schedulerName: gpus, profile: ai}]}\n")
     changed = fairlead(clean, "install", *IMAGE, "--values", str(values))
     assert changed.returncode == 0, changed.stderr + kubelet.logs()
     configuration = {"profiles": [{"schedulerName": "gpus", "profile": "ai"}]}
-    assert set(ours(clean)) == expected(visibility=False, configuration=configuration)
+    assert set(ours(clean)) == expected(aggregated_api=False, configuration=configuration)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "database"}}
     clean.request("POST", f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
     removed = fairlead(clean, "uninstall")

@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.cluster.kubernetes.client import ApiError
 from fairlead.cluster.times import timestamp
-from fairlead.install import Values, installed, kinds
+from fairlead.install import Monitoring, Values, installed, kinds
 from fairlead.install.apply import InstallError, apply, obstacles, remove, rolled_out, running
 from fairlead.install.preflight import of_leases, of_version, preflight
 from tests.install.cluster import Cluster
@@ -12,7 +12,6 @@ from tests.install.cluster import Cluster
 VALUES = Values(image="fairlead:1")
 OURS = {"app.kubernetes.io/managed-by": "fairlead-install"}
 SYSTEM = "/api/v1/namespaces/fairlead-system"
-SLICE = "/apis/discovery.k8s.io/v1/namespaces/fairlead-system/endpointslices/fairlead-visibility"
 
 NOW = 1.8e9
 
@@ -93,10 +92,7 @@ def silent(done, total):
 
 
 async def made(cluster, values=VALUES):
-    removed = await apply(cluster, installed(values), silent)
-    metadata = {"name": "fairlead-visibility", "namespace": "fairlead-system"}
-    cluster.there.setdefault(SLICE, {"metadata": {**metadata, "labels": {"endpointslice.kubernetes.io/managed-by": "fairlead"}}})
-    return removed
+    return await apply(cluster, installed(values), silent)
 
 
 def holds(cluster, *manifests):
@@ -110,38 +106,21 @@ async def test_everything_is_applied_in_order_and_the_same_values_remove_nothing
     assert await made(cluster) == []
     assert cluster.done == [("apply", kinds.path(each)) for each in installed(VALUES)]
     assert await made(cluster) == []
-    assert SLICE in cluster.there
 
 
 async def test_what_other_values_do_not_have_is_removed():
     cluster = Cluster()
     await made(cluster)
-    wanted = Values(image="fairlead:1", visibility=False, network_policies=False)
+    wanted = Values(image="fairlead:1", aggregated_api=False, network_policies=False)
     removed = await apply(cluster, installed(wanted), silent)
     assert {each.partition("/")[0] for each in removed} == {
         "APIService",
-        "EndpointSlice",
         "Service",
         "NetworkPolicy",
         "Role",
         "RoleBinding",
     }
     assert set(cluster.there) == {kinds.path(each) for each in installed(wanted)}
-
-
-async def test_endpoints_of_an_installation_that_is_not_ours_stay():
-    cluster = Cluster()
-    await made(cluster)
-    other = SLICE.replace("fairlead-system", "ai")
-    cluster.there[other] = {
-        "metadata": {
-            "name": "fairlead-visibility",
-            "namespace": "ai",
-            "labels": {"endpointslice.kubernetes.io/managed-by": "fairlead"},
-        }
-    }
-    await remove(cluster, definitions=True, limit=0)
-    assert set(cluster.there) == {other}
 
 
 async def test_a_refusal_names_the_object():
@@ -268,6 +247,25 @@ async def test_what_is_not_served_or_allowed_fails_with_its_names():
     )
 
 
+async def test_definitions_that_are_left_out_have_to_be_there():
+    cluster = Cluster()
+    without = Values(image="f", crds=False)
+    ready, found = await checked(cluster, without)
+    assert (ready, found["definitions"][0]) == (False, "failed")
+    cluster.there["/apis/fairlead.dev/v1alpha1"] = {"resources": []}
+    assert (await checked(cluster, without))[0]
+
+
+async def test_the_prometheus_operator_has_to_be_there_for_its_objects():
+    cluster = Cluster()
+    cluster.absent.add("monitoring.coreos.com/v1")
+    assert (await checked(cluster))[0]
+    ready, found = await checked(cluster, Values(image="f", monitoring=Monitoring(rules=True)))
+    assert (ready, found["apis"][0]) == (False, "failed")
+    assert "prometheusrules.monitoring.coreos.com/v1" in found["apis"][1]
+    assert "install the Prometheus operator" in found["apis"][1]
+
+
 async def test_a_namespace_of_others_is_not_restricted():
     cluster = Cluster()
     cluster.there[SYSTEM] = {"metadata": {"name": "fairlead-system"}}
@@ -283,7 +281,7 @@ async def test_an_api_of_another_server_fails():
     cluster.there[path] = {"metadata": {"name": "x"}, "spec": {"service": {"namespace": "keda", "name": "keda"}}}
     ready, found = await checked(cluster, Values(image="f", external_metrics=True))
     assert (ready, found["aggregated APIs"][0]) == (False, "failed")
-    assert "is served by keda/keda" in found["aggregated APIs"][1]
+    assert "is served by keda/keda: set externalMetrics or aggregatedApi to false" in found["aggregated APIs"][1]
     cluster.there[path]["metadata"]["labels"] = OURS
     assert (await checked(cluster, Values(image="f", external_metrics=True)))[0]
 

@@ -6,7 +6,7 @@ import yaml
 from typer.main import get_command
 
 from fairlead.cli.main import app
-from fairlead.install import History, Values, ValuesError, installed, kinds, objects
+from fairlead.install import History, Monitoring, Values, ValuesError, installed, kinds, objects
 from fairlead.install.objects import SYSTEM
 from fairlead.install.values import parse, read
 from tests.install.restricted import violations
@@ -19,7 +19,7 @@ ALL = Values(
     configuration={"profiles": [{"schedulerName": "gpus", "profile": "ai"}]},
     provisioning_classes=["small"],
 )
-LEAST = Values(image="fairlead:1", namespace="kube-system", visibility=False, network_policies=False)
+LEAST = Values(image="fairlead:1", namespace="kube-system", aggregated_api=False, network_policies=False)
 PROCESSES = ("scheduler", "operator")
 EACH = pytest.mark.parametrize("values", [ALL, LEAST, Values(image="fairlead:1")], ids=["all", "least", "defaults"])
 
@@ -125,7 +125,6 @@ def test_the_leader_is_the_endpoint_of_its_services():
         assert "selector" not in service["spec"]
         process = "operator" if name == "fairlead-history" else "scheduler"
         assert "status.podIP" in str(pod(found, process)["containers"][0]["env"])
-    assert pod(objects(LEAST), "scheduler")["containers"][0]["env"] == []
 
 
 def test_one_operator_writes_a_database_on_a_volume():
@@ -165,6 +164,44 @@ def test_policies_open_what_the_processes_need_and_no_more():
         assert each["spec"]["podSelector"]["matchLabels"] == {"app": name}
 
 
+def test_the_prometheus_operator_is_given_what_it_reads_only_where_it_is_wanted():
+    given = Monitoring(service_monitor=True, rules=True, runbook="https://runbook", labels={"release": "prometheus"})
+    found = objects(Values(image="f", namespace="ai", monitoring=given))
+    monitor, rule = (next(iter(named(found, kind).values())) for kind in ("ServiceMonitor", "PrometheusRule"))
+    for each in (monitor, rule):
+        assert each["metadata"]["labels"] == {"release": "prometheus", "app.kubernetes.io/part-of": "fairlead"}
+        assert each["metadata"]["namespace"] == "ai"
+    assert "https://runbook#fairleadhistorynotwritten" in str(rule)
+    scraped = {
+        name: each["spec"]
+        for name, each in named(found, "Service").items()
+        if monitor["spec"]["selector"]["matchLabels"].items() <= each["metadata"]["labels"].items()
+    }
+    assert sorted(scraped) == [f"fairlead-{each}-metrics" for each in sorted(PROCESSES)]
+    for spec in scraped.values():
+        [pods] = [
+            each for each in found if each["kind"] == "Deployment" and each["spec"]["selector"]["matchLabels"] == spec["selector"]
+        ]
+        [container] = pods["spec"]["template"]["spec"]["containers"]
+        assert spec["ports"][0]["targetPort"] == container["ports"][0]["name"]
+        assert spec["ports"][0]["port"] == container["ports"][0]["containerPort"]
+    assert not {"ServiceMonitor", "PrometheusRule"} & {each["kind"] for each in objects(Values(image="f"))}
+
+
+def test_an_image_of_a_private_registry_is_pulled_with_its_secrets():
+    found = objects(Values(image="f", image_pull_secrets=["one", "two"]))
+    for process in PROCESSES:
+        assert pod(found, process)["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+        assert "imagePullSecrets" not in pod(objects(Values(image="f")), process)
+
+
+def test_what_a_cluster_has_once_can_be_left_out():
+    found = objects(Values(image="f", crds=False, admission_policies=False, aggregated_api=False, history=History(storage="1Gi")))
+    kinds_found = {each["kind"] for each in found}
+    assert not {"CustomResourceDefinition", "APIService", "MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"} & kinds_found
+    assert "--history-address" not in str(pod(found, "operator"))
+
+
 @pytest.mark.parametrize(
     ("document", "message"),
     [
@@ -181,6 +218,12 @@ def test_policies_open_what_the_processes_need_and_no_more():
         ({"image": "f", "prometheus": "prometheus:9090"}, "prometheus"),
         ({"image": "f", "configuration": {"profile": []}}, "configuration"),
         ({"image": "f", "apiServerPorts": []}, "apiServerPorts"),
+        ({"image": "f", "prometheus": "http://p:65536"}, "prometheus"),
+        ({"image": "f", "configuration": {"kind": "SchedulerConfiguration"}}, "leave out apiVersion and kind"),
+        ({"image": "f", "configuration": {"consolidation": {"movesPerMinute": 1e-7}}}, "YAML does not return"),
+        ({"image": "f", "provisioningClasses": ["a'b"]}, "provisioningClasses"),
+        ({"image": "f", "requireScheduler": True, "admissionPolicies": False}, "admissionPolicies is false"),
+        ({"image": "f", "monitoring": {"labels": {"app.kubernetes.io/part-of": "x"}}}, "monitoring.labels"),
     ],
 )
 def test_values_that_would_fail_later_fail_now(document, message):

@@ -11,7 +11,7 @@ from testbed import charts
 
 RBAC = "rbac.authorization.k8s.io"
 ALL = Values(image="fairlead:1", external_metrics=True, history=History(storage="5Gi"))
-LEAST = Values(image="fairlead:1", visibility=False)
+LEAST = Values(image="fairlead:1", aggregated_api=False)
 EACH = pytest.mark.parametrize("values", [ALL, LEAST], ids=["all", "least"])
 GROUP = "fairlead.dev"
 SECURITY = Path(__file__).parents[2] / "SECURITY.md"
@@ -124,12 +124,13 @@ def test_each_binding_is_of_a_role_that_is_there_to_the_account_of_its_process(v
 
 def test_a_leader_writes_only_the_endpoints_of_its_own_services():
     found = [each for each in objects(ALL) if each["kind"] == "Role" and each["metadata"]["namespace"] == "fairlead-system"]
-    may = {each["metadata"]["name"]: [name for rule in each["rules"] for name in rule.get("resourceNames", ())] for each in found}
+    may = {each["metadata"]["name"]: {name for rule in each["rules"] for name in rule.get("resourceNames", ())} for each in found}
     assert may == {
-        "fairlead-scheduler": ["fairlead-visibility", "fairlead-external-metrics"],
-        "fairlead-operator": ["fairlead-history"],
+        "fairlead-scheduler": {"fairlead-visibility", "fairlead-external-metrics"},
+        "fairlead-operator": {"fairlead-history"},
     }
-    assert {resource for each in found for _, resource, _ in rules(each)} == {"endpointslices"}
+    written = {(resource, verb) for each in found for _, resource, verb in rules(each)}
+    assert written == {("services", "get"), ("endpointslices", "create"), ("endpointslices", "patch")}
 
 
 def test_a_process_may_only_serve_the_apis_that_it_serves():

@@ -310,7 +310,7 @@ def test_the_roles_of_charts_are_bound_to_the_accounts_that_use_them():
 
 
 def test_the_installation_of_another_version_is_applied_as_it_is():
-    given = objects(Values(image="fairlead:0.9", visibility=False))
+    given = objects(Values(image="fairlead:0.9", aggregated_api=False))
     found = made(Fairlead, image="fairlead:0.9", manifests=given, visibility=False, external_metrics=False)
     assert {installer.path(each): each for each in found} == {installer.path(each): each for each in given}
 
@@ -332,8 +332,8 @@ def test_provisioning_classes_are_for_the_policies_and_for_the_operator():
         for each in found
         if each["kind"] == "Deployment"
     }
-    given = ["--provisioning-class", "small", "--provisioning-class", "large.autoscaling"]
-    assert arguments["fairlead-operator"][-4:] == given
+    given = ["--provisioning-class=small", "--provisioning-class=large.autoscaling"]
+    assert arguments["fairlead-operator"][-2:] == given
     assert "--provisioning-class" not in arguments["fairlead-scheduler"]
     [policy] = [
         each

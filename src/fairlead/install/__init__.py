@@ -1,6 +1,6 @@
 """Fairlead as the objects of a cluster: what `fairlead install` applies, checks and removes (docs/design/install.md)."""
 
 from fairlead.install.objects import installed, objects
-from fairlead.install.values import NAMESPACE, History, Values, ValuesError
+from fairlead.install.values import NAMESPACE, History, Monitoring, Values, ValuesError
 
-__all__ = ["NAMESPACE", "History", "Values", "ValuesError", "installed", "objects"]
+__all__ = ["NAMESPACE", "History", "Monitoring", "Values", "ValuesError", "installed", "objects"]

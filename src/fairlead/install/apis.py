@@ -34,8 +34,13 @@ HISTORY = Api("history", "operator", 6444, history_api.SERVICE, history_api.GROU
 
 def served(values: Values, process: str = "") -> list[Api]:
     """Those that are wanted; of one process, if it is given."""
-    wanted = {VISIBILITY: values.visibility, EXTERNAL_METRICS: values.external_metrics, HISTORY: values.history is not None}
-    return [api for api, serves in wanted.items() if serves and process in ("", api.process)]
+    wanted = []
+    if process != "operator":
+        wanted += [VISIBILITY] if values.aggregated_api else []
+        wanted += [EXTERNAL_METRICS] if values.external_metrics else []
+    if process != "scheduler":
+        wanted += [HISTORY] if values.aggregated_api and values.history is not None else []
+    return wanted
 
 
 def service(api: Api, namespace: str) -> dict[str, Any]:

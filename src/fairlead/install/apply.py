@@ -16,7 +16,6 @@ from fairlead.install.objects import MANAGED_BY, MANAGER
 Manifest = dict[str, Any]
 _POLL = 0.5  # seconds between two questions
 _OURS = f"{MANAGED_BY}={MANAGER}"
-_MADE_BY_LEADERS = "endpointslice.kubernetes.io/managed-by=fairlead"
 _OCCUPY = ("pods", "persistentvolumeclaims", "secrets", "services", "configmaps")
 """Plurals of what keeps a namespace from being removed."""
 _OF_EVERY_NAMESPACE = "kube-root-ca.crt"
@@ -50,8 +49,7 @@ async def apply(client: Client, manifests: Sequence[Manifest], report: Callable[
         except ApiError as error:
             raise InstallError(f"{name(manifest)}: {error.message or error}") from error
     report(len(manifests), len(manifests))
-    services = [each["metadata"] for each in manifests if each["kind"] == "Service"]
-    wanted = {kinds.path(each) for each in manifests} | {kinds.ENDPOINTS.path(each) for each in services}
+    wanted = {kinds.path(each) for each in manifests}
     return [removed async for removed in _removed(client, lambda each: not each.stays, wanted)]
 
 
@@ -191,13 +189,12 @@ async def _occupied(client: Client, namespace: str) -> bool:
 async def _removed(client: Client, chosen: Callable[[Kind], bool], but: set[str]) -> Any:
     """Delete what `fairlead install` made of some kinds, but for some paths; yields what was deleted."""
     body = encode({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"})
-    services = [kinds.ENDPOINTS.path(each["metadata"]) for each in await _listed(client, kinds.SERVICE.collection(), _OURS)]
     for kind in reversed(kinds.ORDER):
         if not chosen(kind):
             continue
-        for each in await _listed(client, kind.collection(), _MADE_BY_LEADERS if kind is kinds.ENDPOINTS else _OURS):
+        for each in await _listed(client, kind.collection(), _OURS):
             path = kind.path(each["metadata"])
-            if path in but or each["metadata"].get("deletionTimestamp") or (kind is kinds.ENDPOINTS and path not in services):
+            if path in but or each["metadata"].get("deletionTimestamp"):
                 continue
             if kind is kinds.NAMESPACE and await _occupied(client, each["metadata"]["name"]):
                 continue

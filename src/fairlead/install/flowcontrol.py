@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fairlead.install.rights import LEASES, PROCESSES, account
+from fairlead.install.accounts import LEASES, PROCESSES, account
 
 _VERSION = "flowcontrol.apiserver.k8s.io/v1"
 _EVERYTHING = {"apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True, "verbs": ["*"]}

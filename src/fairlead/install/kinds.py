@@ -29,11 +29,10 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 NAMESPACE = Kind("v1", "Namespace", "namespaces")
-SERVICE = Kind("v1", "Service", "services", namespaced=True)
-ENDPOINTS = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", namespaced=True)
-"""Made by the leader for a Service, and removed with it."""
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
 _ADMISSION, _FLOW, _RBAC = "admissionregistration.k8s.io/v1", "flowcontrol.apiserver.k8s.io/v1", "rbac.authorization.k8s.io/v1"
+PROMETHEUS = "monitoring.coreos.com/v1"
+"""The kinds of the Prometheus operator, which is no part of Kubernetes."""
 
 ORDER = (
     Kind("apiextensions.k8s.io/v1", DEFINITION, "customresourcedefinitions", stays=True),
@@ -48,10 +47,11 @@ ORDER = (
     Kind("v1", "ConfigMap", "configmaps", namespaced=True),
     Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True, stays=True),
     Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", namespaced=True),
-    SERVICE,
-    ENDPOINTS,
+    Kind("v1", "Service", "services", namespaced=True),
     Kind("apiregistration.k8s.io/v1", "APIService", "apiservices"),
     Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True),
+    Kind(PROMETHEUS, "ServiceMonitor", "servicemonitors", namespaced=True),
+    Kind(PROMETHEUS, "PrometheusRule", "prometheusrules", namespaced=True),
     DEPLOYMENT,
     # Until the API server has read the objects that a policy reads, it refuses all that the policy is about: Deployments, too.
     Kind(_ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from fairlead.api import names
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.times import seconds
 from fairlead.install import kinds
+from fairlead.install.accounts import LEASES, PROCESSES, account
 from fairlead.install.kinds import Kind
 from fairlead.install.objects import MANAGED_BY, MANAGER
-from fairlead.install.rights import LEASES, PROCESSES, account
 
 Manifest = dict[str, Any]
 OLDEST = (1, 36)
@@ -50,6 +51,7 @@ async def preflight(client: Client, manifests: Sequence[Manifest]) -> Preflight:
     checks = [
         of_version(version),
         await _served(client, wanted),
+        *[each async for each in _definitions(client, manifests)],
         await _rights(client, wanted),
         *[each async for each in _namespaces(client, manifests)],
         *[each async for each in _servers(client, manifests)],
@@ -102,8 +104,19 @@ async def _served(client: Client, wanted: Sequence[Kind]) -> Check:
         missing += [f"{each.plural}.{version}" for each in wanted if each.version == version and each.plural not in names]
     if missing:
         message = f"not served: {', '.join(missing)}; enable them on kube-apiserver (--runtime-config, --feature-gates)"
+        if any(each.endswith(kinds.PROMETHEUS) for each in missing):
+            message += f", install the Prometheus operator for {kinds.PROMETHEUS}, or set `monitoring` otherwise"
         return Check("apis", "failed", message)
     return Check("apis", "passed", "all kinds of the installation are served")
+
+
+async def _definitions(client: Client, manifests: Sequence[Manifest]) -> Any:
+    """Whether definitions that are not installed are there."""
+    if any(each["kind"] == kinds.DEFINITION for each in manifests):
+        return
+    if await _found(client, f"/apis/{names.API_VERSION}") is None:
+        message = f"{names.API_VERSION} is not served, and `crds` is false: apply what `fairlead crds` prints first"
+        yield Check("definitions", "failed", message)
 
 
 async def _rights(client: Client, wanted: Sequence[Kind]) -> Check:
@@ -153,7 +166,7 @@ async def _servers(client: Client, manifests: Sequence[Manifest]) -> Any:
         wanted = manifest["spec"]["service"]
         if (service.get("namespace"), service.get("name")) != (wanted["namespace"], wanted["name"]):
             whose = f"{service.get('namespace')}/{service.get('name')}"
-            message = f"{manifest['metadata']['name']} is served by {whose}: set externalMetrics or visibility to false"
+            message = f"{manifest['metadata']['name']} is served by {whose}: set externalMetrics or aggregatedApi to false"
             yield Check("aggregated APIs", "failed", message)
 
 

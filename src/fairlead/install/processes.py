@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from fairlead.api.names import CONFIG_VARIABLE
 from fairlead.install import apis
-from fairlead.install.rights import PROCESSES, account
+from fairlead.install.accounts import PROCESSES, account
 from fairlead.install.values import Values
 
 PORTS = {"scheduler": 10259, "operator": 10260}
@@ -23,9 +21,15 @@ _DNS = [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
 
 
 class _Mounted(msgspec.Struct):
-    """Environment, mounts and volumes of a pod. The certificate of an aggregated API is loaded from a file below /tmp."""
+    """Environment, mounts and volumes of a pod. By its address a leader is the endpoint of the APIs that it serves, whose
+    certificates are loaded from files below /tmp.
+    """
 
-    env: list[dict[str, Any]] = []
+    env: list[dict[str, Any]] = msgspec.field(
+        default_factory=lambda: [
+            {"name": "FAIRLEAD_POD_ADDRESS", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
+        ]
+    )
     mounts: list[dict[str, Any]] = msgspec.field(default_factory=lambda: [{"name": "tmp", "mountPath": "/tmp"}])  # noqa: S108
     volumes: list[dict[str, Any]] = msgspec.field(
         default_factory=lambda: [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}]
@@ -35,8 +39,7 @@ class _Mounted(msgspec.Struct):
 def files(values: Values) -> Iterator[dict[str, Any]]:
     """What the Deployments mount."""
     if values.configuration:
-        text = yaml.safe_dump(values.document(), sort_keys=True)
-        yield {**_object("v1", "ConfigMap", _CONFIGURATION, values), "data": {"configuration.yaml": text}}
+        yield {**_object("v1", "ConfigMap", _CONFIGURATION, values), "data": {"configuration.yaml": values.text()}}
     if values.history is not None and values.history.storage is not None:
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": values.history.storage}}}
         yield {**_object("v1", "PersistentVolumeClaim", _DATABASE, values), "spec": spec}
@@ -57,7 +60,7 @@ def network(values: Values) -> Iterator[dict[str, Any]]:
                 "podSelector": {"matchLabels": {"app": account(process)}},
                 "policyTypes": ["Ingress", "Egress"],
                 "ingress": [{"ports": [_tcp(port) for port in into]}],
-                "egress": [{"ports": [*_DNS, *(_tcp(port) for port in _reached(process, values))]}],
+                "egress": [{"ports": [*_DNS, *(_tcp(port) for port in values.reached(process))]}],
             },
         }
 
@@ -117,6 +120,7 @@ def _pod(process: str, values: Values, mounted: _Mounted) -> dict[str, Any]:
     }
     return {
         "serviceAccountName": name,
+        **({"imagePullSecrets": [{"name": each} for each in values.image_pull_secrets]} if values.image_pull_secrets else {}),
         "priorityClassName": "system-cluster-critical",
         "affinity": {
             "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": apart}]}
@@ -138,16 +142,12 @@ def _flags(process: str, values: Values) -> list[str]:
     flags += ["--service-namespace", values.namespace] if served else []
     if process == "operator":
         flags += ["--prometheus", values.prometheus] if values.prometheus else []
-        flags += [word for each in values.provisioning_classes for word in ("--provisioning-class", each)]
+        flags += [f"--provisioning-class={each}" for each in values.provisioning_classes]
     return flags
 
 
 def _mounted(process: str, values: Values) -> _Mounted:
     mounted = _Mounted()
-    if apis.served(values, process):
-        mounted.env.append(
-            {"name": "FAIRLEAD_POD_ADDRESS", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
-        )
     if values.configuration:
         mounted.env.append({"name": CONFIG_VARIABLE, "value": f"{_CONFIGURED}/configuration.yaml"})
         mounted.mounts.append({"name": "configuration", "mountPath": _CONFIGURED, "readOnly": True})
@@ -162,18 +162,6 @@ def _mounted(process: str, values: Values) -> _Mounted:
             mounted.mounts.append({"name": "history", "mountPath": _FOLDER})
             mounted.volumes.append({"name": "history", "persistentVolumeClaim": {"claimName": _DATABASE}})
     return mounted
-
-
-def _reached(process: str, values: Values) -> list[int]:
-    """TCP ports that a process connects to, besides name servers."""
-    ports = list(values.api_server_ports)
-    if process == "operator":
-        if values.prometheus:
-            url = urlsplit(values.prometheus)
-            ports.append(url.port or (443 if url.scheme == "https" else 80))
-        if values.history is not None and values.history.secret_name is not None:
-            ports.append(values.history.port)
-    return list(dict.fromkeys(ports))
 
 
 def _tcp(port: int) -> dict[str, Any]:

@@ -6,25 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fairlead.install import apis, roles
+from fairlead.install.accounts import LEASES, PROCESSES, account
 from fairlead.install.roles import Rule
 from fairlead.install.values import Values
 from fairlead.scheduler.external_metrics import METRICS
 
-LEASES = "kube-system"
-"""Where the leases are, wherever the processes run: of two installations one leads."""
-PROCESSES = ("scheduler", "operator")
 _RBAC = "rbac.authorization.k8s.io"
 _AUTOSCALERS = {"kind": "ServiceAccount", "name": "horizontal-pod-autoscaler", "namespace": "kube-system"}
-
-
-def account(process: str) -> str:
-    """The ServiceAccount of a process, and its roles."""
-    return f"fairlead-{process}"
-
-
-def usernames(namespace: str) -> list[str]:
-    """The accounts as the API server knows them."""
-    return [f"system:serviceaccount:{namespace}:{account(process)}" for process in PROCESSES]
 
 
 def of_processes(values: Values) -> Iterator[dict[str, Any]]:

@@ -126,6 +126,7 @@ def of_endpoints(services: tuple[str, ...]) -> tuple[Rule, ...]:
     """In the namespace of a process that serves aggregated APIs."""
     slices = ("discovery.k8s.io", "endpointslices")
     return (
+        Rule("its Services, with which their endpoint is removed", "", "services", "get", " ".join(services)),
         Rule("the endpoint of its Services, the first time", *slices, "create"),
         Rule("to be that endpoint while it leads", *slices, "patch", " ".join(services)),
     )

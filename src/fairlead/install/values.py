@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
 from fairlead.api import quantity
+from fairlead.api.names import SCHEDULER_NAME_LABEL
+from fairlead.install.accounts import usernames
+from fairlead.observability.rules import RUNBOOK
 from fairlead.scheduler import configuration as configurations
 
+_PORTS = r"([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
 _Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
-_Text = Annotated[str, msgspec.Meta(pattern=r"^\S+$", max_length=512)]
+_Text = Annotated[str, msgspec.Meta(pattern="^[^\\s\u0085\u2028\u2029]+$", max_length=512)]
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+_Label = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
+_Class = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9._/]{0,251}[A-Za-z0-9])?$")]
 
 
 NAMESPACE = "fairlead-system"
 """Where scheduler and operator run, unless another namespace is chosen."""
+PART_OF = {"app.kubernetes.io/part-of": "fairlead"}
+"""Labels of all objects."""
+SYSTEM = "kube-system"
+"""The namespace that is never created, labelled or removed. The leases are there, and its accounts are trusted."""
 
 
 class ValuesError(ValueError):
@@ -26,6 +38,11 @@ class ValuesError(ValueError):
 
 class _Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
     pass
+
+
+def _about(text: str) -> msgspec.Meta:
+    """What a value does: in the schema of the chart, and as a comment in its values.yaml."""
+    return msgspec.Meta(description=text)
 
 
 class History(_Section, frozen=True):
@@ -39,30 +56,80 @@ class History(_Section, frozen=True):
     storage: str | None = None
 
 
-class Values(_Section, frozen=True):
-    """All choices. image: with `fairlead` as its entry point. namespace: where both processes run; it is created and admits only
-    pods of the Pod Security Standard `restricted`, unless it is kube-system. replicas: of each process, of which one leads.
-
-    configuration: the scheduler's configuration file without its first two lines. trusted, provisioningClasses,
-    requireScheduler: as of `fairlead crds --policies`. visibility: researchers' API; externalMetrics: that of autoscalers, of
-    which a cluster has one. networkPolicies: deny to both processes all traffic but what they need; apiServerPorts: where pods
-    reach the API server. prometheus: URL of the Prometheus with the use of GPUs. requests: of each process.
+class Monitoring(_Section, frozen=True):
+    """Objects of the Prometheus operator. serviceMonitor: what Prometheus scrapes; rules: recordings and alerts, whose sections
+    are found at `runbook`. labels: those by which Prometheus selects both.
     """
 
-    image: _Text
-    namespace: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] = NAMESPACE
-    replicas: Annotated[int, msgspec.Meta(ge=1, le=9)] = 2
-    configuration: dict[str, Any] = {}
-    trusted: list[_Text] = []
-    provisioning_classes: list[_Text] = []
-    require_scheduler: bool = False
-    visibility: bool = True
-    external_metrics: bool = False
-    history: History | None = None
-    prometheus: Annotated[str, msgspec.Meta(pattern=r"^(https?://[^\s/:]+(:\d{1,5})?(/\S*)?)?$")] = ""
-    network_policies: bool = True
-    api_server_ports: Annotated[list[_Port], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [443, 6443])
-    requests: dict[_Text, str] = msgspec.field(default_factory=lambda: {"cpu": "1", "memory": "1Gi"})
+    service_monitor: bool = False
+    rules: bool = False
+    runbook: _Text = RUNBOOK
+    labels: dict[_Text, _Label] = {}
+
+
+class Values(_Section, frozen=True):
+    """All choices, the same for `fairlead install`, the Pulumi component and the chart (docs/install.md)."""
+
+    image: Annotated[_Text, _about("Image with `fairlead` as its entry point, one that the cluster can pull.")]
+    image_pull_secrets: Annotated[
+        list[_Name], _about("Secrets of the namespace with which the image is pulled, where its registry asks for one.")
+    ] = []
+    namespace: Annotated[
+        str,
+        msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"),
+        _about("Where scheduler and operator run. It is created, unless it is kube-system."),
+    ] = NAMESPACE
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=9), _about("Of each process, of which one leads.")] = 2
+    crds: Annotated[bool, _about("Install the CustomResourceDefinitions, and upgrade them.")] = True
+    admission_policies: Annotated[
+        bool,
+        _about(
+            "Install the admission policies: fencing, stamps of users, rules of queues and classes. A cluster needs them once."
+        ),
+    ] = True
+    configuration: Annotated[
+        dict[str, Any],
+        _about("The scheduler's configuration file without apiVersion and kind (`fairlead scheduler --config-schema`)."),
+    ] = {}
+    trusted: Annotated[
+        list[_Text],
+        _about("Users that create pods for others, such as system:serviceaccount:ray:kuberay-operator."),
+    ] = []
+    provisioning_classes: Annotated[list[_Class], _about("Those with which tenants may request nodes.")] = []
+    require_scheduler: Annotated[bool, _about("Pods that request GPUs must name one of the schedulers of the configuration.")] = (
+        False
+    )
+    namespace_defaults: Annotated[
+        bool,
+        _about(f"Pods that name no scheduler get the one that the label {SCHEDULER_NAME_LABEL} of their namespace names."),
+    ] = False
+    aggregated_api: Annotated[
+        bool,
+        _about("Serve visibility.fairlead.dev, by which users ask the leader, and history.fairlead.dev, if there is a history."),
+    ] = True
+    external_metrics: Annotated[
+        bool, _about("Serve external.metrics.k8s.io, of which a cluster has one server: for autoscalers.")
+    ] = False
+    history: Annotated[
+        History | None,
+        _about("Where the operator records what jobs used: {storage: 10Gi}, or {secretName: database, key: url, port: 5432}."),
+    ] = None
+    prometheus: Annotated[
+        str,
+        msgspec.Meta(pattern=r"^(https?://[^\s/:]+(:" + _PORTS + r")?(/\S*)?)?$"),
+        _about("URL of the Prometheus that knows the utilization of GPUs."),
+    ] = ""
+    monitoring: Annotated[
+        Monitoring,
+        _about("Objects of the Prometheus operator, which has to be there: a ServiceMonitor; rules; labels on both."),
+    ] = Monitoring()
+    network_policies: Annotated[bool, _about("Deny to both processes all traffic but what they need.")] = True
+    api_server_ports: Annotated[
+        list[_Port], msgspec.Meta(min_length=1), _about("Where pods reach the API server, for the NetworkPolicies.")
+    ] = msgspec.field(default_factory=lambda: [443, 6443])
+    requests: Annotated[dict[_Text, str], _about("Resources that each process requests.")] = msgspec.field(
+        default_factory=lambda: {"cpu": "1", "memory": "1Gi"}
+    )
 
     def document(self) -> dict[str, Any]:
         """The configuration file."""
@@ -71,6 +138,28 @@ class Values(_Section, frozen=True):
     def schedulers(self) -> list[str]:
         """The scheduler names that pods may have."""
         return [each.scheduler_name for each in configurations.parse(self.document(), "configuration").profiles]
+
+    def text(self) -> str:
+        """The configuration file, as Helm writes JSON: what is read from it is YAML, of which JSON is a part."""
+        text = json.dumps(_plain(self.document()), indent=2, sort_keys=True, ensure_ascii=False)
+        for character in "<>&\u2028\u2029":
+            text = text.replace(character, f"\\u{ord(character):04x}")
+        return text
+
+    def privileged(self) -> list[str]:
+        """The users that the policies trust: the accounts of both processes, too; those of kube-system are trusted anyway."""
+        accounts = [] if self.namespace == SYSTEM else usernames(self.namespace)
+        return [*accounts, *self.trusted]
+
+    def reached(self, process: str) -> list[int]:
+        """TCP ports that a process connects to, besides those of name servers."""
+        ports = list(self.api_server_ports)
+        if process == "operator" and self.prometheus:
+            url = urlsplit(self.prometheus)
+            ports.append(url.port or (443 if url.scheme == "https" else 80))
+        if process == "operator" and self.history is not None and self.history.secret_name is not None:
+            ports.append(self.history.port)
+        return list(dict.fromkeys(ports))
 
 
 def parse(document: Any, where: str) -> Values:
@@ -111,13 +200,34 @@ def check(values: Values, where: str) -> None:
 
 def _mistake(values: Values) -> str:
     """What is wrong that types cannot express."""
+    if PART_OF.keys() & values.monitoring.labels.keys():
+        return f"monitoring.labels: {', '.join(PART_OF)} is on all objects"
+    if (values.require_scheduler or values.namespace_defaults) and not values.admission_policies:
+        return "requireScheduler and namespaceDefaults are rules of the admission policies: admissionPolicies is false"
+    return _of_configuration(values) or _of_history(values) or _of_sizes(values)
+
+
+def _of_configuration(values: Values) -> str:
+    if not {"apiVersion", "kind"}.isdisjoint(values.configuration):
+        return "configuration: leave out apiVersion and kind"
     try:
         values.schedulers()
     except configurations.ConfigurationError as error:
         return str(error)
+    if yaml.safe_load(values.text()) != values.document():
+        return "configuration: it has numbers or characters that YAML does not return as they are"
+    return ""
+
+
+def _of_history(values: Values) -> str:
     history = values.history
     if history is not None and (history.secret_name is None) == (history.storage is None):
         return "history: give one of secretName and storage"
+    return ""
+
+
+def _of_sizes(values: Values) -> str:
+    history = values.history
     sizes = {f"requests.{name}": size for name, size in values.requests.items()}
     if history is not None and history.storage is not None:
         sizes["history.storage"] = history.storage
@@ -128,3 +238,12 @@ def _mistake(values: Values) -> str:
         except quantity.QuantityError as error:
             return f"{what}: {error}"
     return ""
+
+
+def _plain(value: Any) -> Any:
+    """Whole numbers without a fraction, as JSON of Go has them."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

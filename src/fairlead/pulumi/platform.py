@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from fairlead.install import NAMESPACE, History, Values, ValuesError, apis, objects, rights
+from fairlead.install import NAMESPACE, History, Values, ValuesError, accounts, apis, objects, rights
 from fairlead.pulumi import checks
 from fairlead.pulumi.checks import InvalidArgument
 
@@ -34,10 +34,11 @@ class Fairlead(pulumi.ComponentResource):
     scheduler and of the operator, of which one leads each. history_url: database for what jobs used, such as
     `postgresql://...`; kept in a Secret; it listens on history_port. history_storage: instead, the size of a volume for a
     SQLite database; the operator has one replica then. prometheus: URL of the Prometheus that knows the use of GPUs.
-    visibility, external_metrics: whether researchers' `visibility.fairlead.dev` and autoscalers' `external.metrics.k8s.io` are
-    served; the latter only where no other server does. trusted: users that make pods for others. provisioning_classes: those that
-    tenants may order nodes of, for the policies and for the operator. configuration: the scheduler's configuration file as a
-    mapping (`fairlead scheduler --config-schema`), read by scheduler, operator and policies.
+    visibility, external_metrics: whether researchers' `visibility.fairlead.dev` (and `history.fairlead.dev`, with a history) and
+    autoscalers' `external.metrics.k8s.io` are served; the latter only where no other server does. trusted: users that make pods
+    for others. provisioning_classes: those that tenants may order nodes of, for the policies and for the operator.
+    configuration: the scheduler's configuration file as a mapping (`fairlead scheduler --config-schema`), read by scheduler,
+    operator and policies.
     manifests: instead of this version's definitions, policies and rights, those of the image's version, for instance: what its
     `fairlead install --dry-run` prints, which contains the rest, too.
     requests: quantities by resource, for the scheduler and for the operator each. network_policies: whether both processes are
@@ -92,7 +93,7 @@ class Fairlead(pulumi.ComponentResource):
             configuration=dict(configuration or {}),
             trusted=list(trusted),
             provisioning_classes=list(provisioning_classes),
-            visibility=visibility,
+            aggregated_api=visibility,
             external_metrics=external_metrics,
             history=history,
             prometheus=prometheus or "",
@@ -118,7 +119,7 @@ class Fairlead(pulumi.ComponentResource):
         for each in rest:
             if each["kind"].startswith(_POLICIES):
                 self._object(each, list(started.values()))
-        self.scheduler_name, self.operator_name = (_once(started[rights.account(each)], each) for each in rights.PROCESSES)
+        self.scheduler_name, self.operator_name = (_once(started[accounts.account(each)], each) for each in accounts.PROCESSES)
         self.register_outputs({"scheduler_name": self.scheduler_name, "operator_name": self.operator_name})
 
     def _object(self, manifest: dict[str, Any], after: Sequence[pulumi.Resource] = ()) -> pulumi.CustomResource:
@@ -145,7 +146,7 @@ class _Object(pulumi.CustomResource):
 
 def _once(deployment: pulumi.CustomResource, process: str) -> pulumi.Output[str]:
     """The name of a Deployment, once it exists."""
-    return deployment.id.apply(lambda _: rights.account(process))
+    return deployment.id.apply(lambda _: accounts.account(process))
 
 
 def _of_image(deployment: dict[str, Any], image: pulumi.Input[str]) -> dict[str, Any]:
@@ -176,7 +177,7 @@ def _with(manifests: Sequence[dict[str, Any]], ours: Sequence[dict[str, Any]], v
 def _bindings(given: Sequence[dict[str, Any]], values: Values) -> Iterator[dict[str, Any]]:
     """Those of the roles with which `charts/` lets a process serve an API."""
     for api in apis.served(values):
-        subject = {"name": rights.account(api.process), "namespace": values.namespace}
+        subject = {"name": accounts.account(api.process), "namespace": values.namespace}
         for role in given:
             if role["kind"] in _ROLES and role["metadata"]["name"] == f"{api.service}-server":
                 yield rights.binding(f"{api.service}-server", role["metadata"].get("namespace", ""), subject)

@@ -6,6 +6,7 @@
 - spelling: annotations of ours are refused where the scheduler could not read them;
 - belonging: what a unit was admitted with stays once it has a place;
 - placement: GPU pods are placed by schedulers, with priorities that are for tenants;
+- defaults: pods that name no scheduler get that of their namespace's label, where an administrator chooses so;
 - bounds: nodes are ordered only from an administrator's list; nothing in the system namespaces.
 
 Who is trusted with what, and what policies cannot see: docs/security.md.
@@ -20,6 +21,7 @@ from fairlead.api import names
 from fairlead.api.policies.admission import admission
 from fairlead.api.policies.belonging import belonging
 from fairlead.api.policies.bounds import bounds
+from fairlead.api.policies.defaults import defaults
 from fairlead.api.policies.fencing import fencing
 from fairlead.api.policies.identity import identity
 from fairlead.api.policies.placement import placement
@@ -34,12 +36,13 @@ def policies(
     provisioning_classes: Sequence[str] = (),
     require_scheduler: bool = False,
     schedulers: Sequence[str] = (),
+    namespace_defaults: bool = False,
 ) -> list[dict[str, Any]]:
     """All policies and their bindings.
 
     trusted: users who make pods for others, such as operators' accounts. provisioning_classes: those that tenants may name.
     require_scheduler: pods that ask for GPUs must name one of `schedulers`, the names that ours answer to; empty: those of
-    this process.
+    this process. namespace_defaults: labels of namespaces name the scheduler of pods that name none.
     """
     schedulers = schedulers or tuple(names.SCHEDULERS)
     return [
@@ -50,4 +53,5 @@ def policies(
         *belonging(trusted),
         *placement(schedulers, require_scheduler=require_scheduler),
         *bounds(trusted, provisioning_classes),
+        *(defaults() if namespace_defaults else ()),
     ]

@@ -12,19 +12,16 @@ from fairlead.api.policies.objects import (
     CRON_JOBS,
     OTHERS,
     OURS,
-    OUTSIDE_SYSTEM,
     POD_TEMPLATES,
     PODS,
     TEMPLATED,
     Manifest,
-    binding,
     listed,
+    mutating,
     passes_on,
-    policy,
     quoted,
     refusal,
     rules,
-    together,
     validating,
     whole,
 )
@@ -88,7 +85,7 @@ def _stamping_templates(by_user: _Condition) -> list[Manifest]:
     for group, plural, places in KNOWN:
         patch = {"patchType": "JSONPatch", "jsonPatch": {"expression": stamping(places, owner)}}
         matched = rules([(group, [plural])], "CREATE", "UPDATE")
-        found += _mutating(f"fairlead-user-{plural}", patch, matched, [by_user, created])
+        found += mutating(f"fairlead-user-{plural}", patch, matched, [by_user, created])
     return found
 
 
@@ -184,7 +181,7 @@ def _only_own_stamp(root: str) -> str:
 
 
 def _applying(name: str, expression: str, matched: list[Manifest], conditions: Sequence[_Condition]) -> list[Manifest]:
-    return _mutating(
+    return mutating(
         name, {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}, matched, conditions
     )
 
@@ -192,14 +189,4 @@ def _applying(name: str, expression: str, matched: list[Manifest], conditions: S
 def _stripping(name: str, where: str, matched: list[Manifest], conditions: Sequence[_Condition]) -> list[Manifest]:
     key = f"'{where}/metadata/annotations/' + jsonpatch.escapeKey({quoted(_STAMP)})"
     patch = {"expression": f"[JSONPatch{{op: 'remove', path: {key}}}]"}
-    return _mutating(name, {"patchType": "JSONPatch", "jsonPatch": patch}, matched, conditions)
-
-
-def _mutating(name: str, mutation: Manifest, matched: list[Manifest], conditions: Sequence[_Condition]) -> list[Manifest]:
-    spec = {
-        "reinvocationPolicy": "Never",
-        "matchConstraints": {"namespaceSelector": OUTSIDE_SYSTEM, "resourceRules": matched},
-        "matchConditions": [together(conditions)],
-        "mutations": [mutation],
-    }
-    return [policy(name, spec, mutating=True), binding(name, mutating=True)]
+    return mutating(name, {"patchType": "JSONPatch", "jsonPatch": patch}, matched, conditions)

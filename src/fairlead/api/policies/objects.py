@@ -94,6 +94,24 @@ def validating(
     return [policy(name, spec), binding(name)]
 
 
+def mutating(
+    name: str,
+    mutation: Manifest,
+    rules: Sequence[Manifest],
+    conditions: Sequence[tuple[str, str]],
+    *,
+    namespaces: Manifest = OUTSIDE_SYSTEM,
+) -> list[Manifest]:
+    """A mutating policy and its binding."""
+    spec = {
+        "reinvocationPolicy": "Never",
+        "matchConstraints": {"namespaceSelector": namespaces, "resourceRules": list(rules)},
+        "matchConditions": [together(conditions)],
+        "mutations": [mutation],
+    }
+    return [policy(name, spec, mutating=True), binding(name, mutating=True)]
+
+
 def together(conditions: Sequence[tuple[str, str]]) -> Manifest:
     """One match condition of several, of (name, CEL) each.
 

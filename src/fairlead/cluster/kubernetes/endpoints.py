@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.cluster.kubernetes.client import Client, encode
 
+_SERVICES = "/api/v1/namespaces/{}/services/{}"
 _SLICES = "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices/{}"
 
 
@@ -27,10 +28,14 @@ class Service(msgspec.Struct, frozen=True):
         return f"{self.name}.{self.namespace}.svc"
 
     async def lead_here(self, client: Client, port: int) -> None:
-        """Make this pod the endpoint. Raises `ApiError`, `Unreachable`, ValueError where its address is none."""
+        """Make this pod the endpoint; it goes with the Service. Raises `ApiError`, `Unreachable`, ValueError where its address is
+        none.
+        """
         if not self.pod_address:
             return
         version = ipaddress.ip_address(self.pod_address).version
+        service = msgspec.json.decode(await client.get(_SERVICES.format(self.namespace, self.name)))
+        owner = {"apiVersion": "v1", "kind": "Service", "name": self.name, "uid": service["metadata"]["uid"]}
         body = {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
@@ -38,6 +43,7 @@ class Service(msgspec.Struct, frozen=True):
                 "name": self.name,
                 "namespace": self.namespace,
                 "labels": {"kubernetes.io/service-name": self.name, "endpointslice.kubernetes.io/managed-by": "fairlead"},
+                "ownerReferences": [owner],
             },
             "addressType": f"IPv{version}",
             "endpoints": [{"addresses": [self.pod_address], "conditions": {"ready": True}}],
