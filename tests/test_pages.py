@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from fairlead.cli.main import app
 from testbed import reference
 from tests import pages
 from tests.pages import PAGES, ROOT, Block
@@ -115,6 +117,14 @@ def test_a_field_that_does_not_exist_is_found():
     assert list(paths(spec, FIELDS["Queue"])) == ["spec.resources[].qouta"]
     job = {"spec": {"roles": [{"name": "worker", "template": {"spec": {"containers": []}}}], "retries": 3}}
     assert list(paths(job, FIELDS["AIJob"])) == ["spec.retries"]
+
+
+@pytest.mark.parametrize("source", ["kueue", "kai", "volcano"])
+def test_an_example_of_import_is_what_the_command_prints(source, tmp_path):
+    given, made, notes = (each.text for each in pages.blocks(ROOT / f"docs/coming-from-{source}.md") if each.language)
+    (tmp_path / "queues.yaml").write_text(given)
+    done = CliRunner().invoke(app, ["import", source, str(tmp_path / "queues.yaml")])
+    assert (done.exit_code, done.stdout, done.stderr) == (0, made, notes)
 
 
 @pytest.mark.parametrize("block", of("python"))
