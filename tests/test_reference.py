@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.observability import rules
+from fairlead.observability import metrics, rules
 from testbed import reference
 
 ROOT = Path(__file__).parents[1]
@@ -45,6 +45,12 @@ def test_every_alert_is_described():
         assert each.description, each.name
         assert f"[{each.name}](../runbook.md#{each.anchor})" in page
     assert "{{" not in page
+
+
+def test_every_metric_and_every_reason_is_described():
+    assert [name for name, metric in metrics.TABLE.items() if not metric.text] == []
+    rows = [line.split(" | ") for line in (ROOT / "docs/reasons.md").read_text().splitlines() if line.startswith("| `")]
+    assert [row[0] for row in rows if not row[1].strip(" |")] == []
 
 
 def test_every_variable_that_the_code_reads_is_in_the_reference():
