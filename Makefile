@@ -13,7 +13,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
 PIP_AUDIT := pip-audit==2.10.1
 
-.PHONY: coverage chart-test rendered decisions mutation help demo test lint words unit e2e testbed architecture crds charts wheel sbom image audit protobuf soak differential bench clean
+.PHONY: docs coverage chart-test rendered decisions mutation help demo test lint words unit e2e testbed architecture crds charts wheel sbom image audit protobuf soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -29,7 +29,7 @@ $(CURDIR)/.cache/uv/bin/uv:
 demo: .cache/synced  ## a simulated research lab in the terminal
 	@$(RUN) --no-sync fairlead demo $(ARGS)
 
-test: lint unit e2e  ## everything that main must always pass
+test: lint docs unit e2e  ## everything that main must always pass
 
 lint: .cache/synced  ## formatting, rules, types, layers, words, generated files
 	$(RUN) --no-sync ruff format --check .
@@ -37,6 +37,9 @@ lint: .cache/synced  ## formatting, rules, types, layers, words, generated files
 	$(RUN) --no-sync mypy
 	$(RUN) --no-sync lint-imports
 	$(RUN) --no-sync python -m tests.words
+
+docs: .cache/synced  ## the documentation as a site, .cache/docs/html; warnings are errors
+	$(RUN) --no-sync sphinx-build --fail-on-warning --keep-going --nitpicky --quiet -d .cache/docs/doctrees docs .cache/docs/html
 
 words: .cache/synced  ## lower the numbers of words in tests/words.toml that have become rarer
 	$(RUN) --no-sync python -m tests.words --update

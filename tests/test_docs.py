@@ -4,16 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.cli.main import app
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.observability.metrics import OPERATOR, SCHEDULER, TABLE
 from fairlead.operator.app import Operator
 from fairlead.operator.app import Options as OperatorOptions
 from fairlead.scheduler.app import Options, Scheduler
+from tests.pages import PAGES
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,12 +54,6 @@ def test_every_dependency_has_its_reason():
     assert [name for name in names if name not in reasons] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "benchmarks/README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))])
-def test_commands_named_in_the_docs_exist(page):
-    for command in set(re.findall(r"`?fairlead ((?:simulate|bench) \w+|demo|scheduler|crds)", (ROOT / page).read_text())):
-        assert CliRunner().invoke(app, [*command.split(), "--help"]).exit_code == 0, command
-
-
 def test_every_reason_is_documented_and_every_documented_one_exists():
     rows = [line for line in (ROOT / "docs/reasons.md").read_text().splitlines() if line.startswith("| `")]
     documented = {code for line in rows for code in re.findall(r"`(\w+)`", line.split("|")[1])}
@@ -69,6 +62,6 @@ def test_every_reason_is_documented_and_every_documented_one_exists():
 
 
 def test_links_lead_somewhere():
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks/README.md"]:
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -25,6 +25,11 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
+def _is(description: str, **rules: Any) -> msgspec.Meta:
+    """What a field means, as the schema and the reference have it."""
+    return msgspec.Meta(description=description, **rules)
+
+
 class ConfigurationError(ValueError):
     """A file that cannot be used: where, and what to do."""
 
@@ -34,86 +39,96 @@ class _Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True, froze
 
 
 class Profile(_Section, frozen=True):
-    """One scheduler name. profile: `ai`, our scores and rules; `kubernetes`, kube-scheduler's scores and preemption."""
+    """One scheduler name."""
 
-    scheduler_name: Annotated[str, msgspec.Meta(min_length=1)]
-    profile: Literal["ai", "kubernetes"]
+    scheduler_name: Annotated[str, _is("Pods with this `schedulerName` are scheduled by the profile.", min_length=1)]
+    profile: Annotated[
+        Literal["ai", "kubernetes"], _is("Fairlead's scores and rules, or kube-scheduler's scores and preemption.")
+    ]
 
 
 class PerFreeGpu(_Section, frozen=True):
-    """What pods without devices leave on a node for each of its free GPUs. pods: slots; milliCpu: at most a quarter of the
-    node's CPU per GPU. 0: none.
-    """
+    """What pods without devices leave on a node for each of its free GPUs."""
 
-    pods: Annotated[int, msgspec.Meta(ge=0, le=100)] = 1
-    milli_cpu: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 1000
+    pods: Annotated[int, _is("Pod slots. 0: none.", ge=0, le=100)] = 1
+    milli_cpu: Annotated[
+        int, _is("Thousandths of a CPU, at most a quarter of the node's CPU per GPU. 0: none.", ge=0, le=1_000_000)
+    ] = 1000
 
 
 class Placement(_Section, frozen=True):
-    """How profile `ai` places. strategyOptions: for the strategy, see docs/traces.md."""
+    """How profile `ai` places."""
 
-    strategy: str = "ai"
-    strategy_options: dict[str, Any] = {}
-    head_blocks: bool = False
+    strategy: Annotated[str, _is("Placement strategy: `ai`, `binpack`, `spread` or `fgd`.")] = "ai"
+    strategy_options: Annotated[dict[str, Any], _is("Options of the strategy.")] = {}
+    head_blocks: Annotated[bool, _is("The first job of a queue that does not fit blocks all later jobs of the queue.")] = False
     keep_per_free_gpu: PerFreeGpu = PerFreeGpu()
 
 
 class Preemption(_Section, frozen=True):
-    """Evictions for others. budgetOverrideSeconds: after these, work within its quota takes what others borrow though a
-    PodDisruptionBudget forbids it, 0: never. victimTimeoutSeconds: beyond their grace victims are waited for so long;
-    maxGraceSeconds: no eviction gives a pod longer to end.
-    """
+    """Evictions for other pods."""
 
-    enabled: bool = True
-    budget_override_seconds: _NotNegative = 600.0
-    victim_timeout_seconds: _Positive = 120.0
-    max_grace_seconds: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 3600
+    enabled: Annotated[bool, _is("Whether pods are preempted at all. `preemption: false` is the same.")] = True
+    budget_override_seconds: Annotated[
+        _NotNegative,
+        _is("After this wait work within its quota reclaims borrowed capacity against a PodDisruptionBudget. 0: never."),
+    ] = 600.0
+    victim_timeout_seconds: Annotated[_Positive, _is("How long victims are waited for beyond their grace period.")] = 120.0
+    max_grace_seconds: Annotated[int, _is("No eviction gives a pod longer to end.", ge=1, le=86_400)] = 3600
 
 
 class Retries(_Section, frozen=True):
-    """Seconds: first and longest wait after a refused write; longest rest between searches in vain; grace of half-bound gangs.
+    """When something is tried again."""
 
-    recheckSeconds: jobs whose constraints refer to other pods are requeued after so long, whatever has changed; 0: never.
-    """
-
-    backoff_seconds: _Positive = 1.0
-    backoff_limit_seconds: _Positive = 60.0
-    search_backoff_limit_seconds: _NotNegative = 10.0
-    gang_grace_seconds: _NotNegative = 60.0
-    recheck_seconds: _NotNegative = 300.0
+    backoff_seconds: Annotated[_Positive, _is("First wait after a refused write; it doubles.")] = 1.0
+    backoff_limit_seconds: Annotated[_Positive, _is("Longest wait after a refused write.")] = 60.0
+    search_backoff_limit_seconds: Annotated[
+        _NotNegative, _is("Longest pause between two searches for victims that were in vain.")
+    ] = 10.0
+    gang_grace_seconds: Annotated[
+        _NotNegative, _is("How long after its last fault a gang that is bound in part is completed before it is evicted.")
+    ] = 60.0
+    recheck_seconds: Annotated[
+        _NotNegative, _is("Jobs whose constraints refer to other pods are requeued after this time in any case. 0: never.")
+    ] = 300.0
 
 
 class FairShare(_Section, frozen=True):
-    """Shares among queues. reclaim: queues below theirs take back. usageHalfLifeSeconds: 0, past use does not count.
+    """Shares among queues and users."""
 
-    users: among equal jobs in a queue, those of the user that holds least of it go first. shareWaitSeconds: after so long a job
-    with which its queue stays within its share is served though a lender is left with less than its own, and no other job may
-    pass the first job of a queue; 0: never.
-    """
-
-    reclaim: bool = True
-    users: bool = True
-    share_wait_seconds: _NotNegative = 3600.0
-    usage_half_life_seconds: _NotNegative = 0.0
-    usage_weight: _NotNegative = 1.0
+    reclaim: Annotated[bool, _is("Queues below their fair share reclaim from queues above theirs.")] = True
+    users: Annotated[bool, _is("Among equal jobs of a queue those of the user who holds least of it go first.")] = True
+    share_wait_seconds: Annotated[
+        _NotNegative,
+        _is(
+            "After this wait a job within the share of its queue is served although a queue that it reclaims from is left with "
+            "less than its own, and no other job may pass the first job of a queue. 0: never."
+        ),
+    ] = 3600.0
+    usage_half_life_seconds: Annotated[_NotNegative, _is("Half-life of past usage. 0: past usage does not count.")] = 0.0
+    usage_weight: Annotated[_NotNegative, _is("How much past usage counts beside what is held now.")] = 1.0
 
 
 class Backfill(_Section, frozen=True):
-    """Nodes reserved for the first pending jobs. reservations: for how many, 0: none; patienceSeconds: after how long."""
+    """Nodes reserved for the first pending jobs."""
 
-    reservations: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 1
-    patience_seconds: _NotNegative = 300.0
+    reservations: Annotated[int, _is("For how many jobs nodes are reserved. 0: none.", ge=0, le=1000)] = 1
+    patience_seconds: Annotated[_NotNegative, _is("How long a job waits before nodes are reserved for it.")] = 300.0
 
 
 class Defragmentation(_Section, frozen=True):
-    """Nodes with few pods are emptied though no job waits for it. everySeconds: 0, never; between: hours of the UTC day such as
-    `02:00-05:00`, empty: always; moves: pods at most at a time; threshold: only while that part of what is free is fragmented.
-    """
+    """Nodes with few pods are emptied although no job waits for it."""
 
-    every_seconds: _NotNegative = 0.0
-    between: Annotated[str, msgspec.Meta(pattern=r"^(([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d)?$")] = ""
-    moves: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 20
-    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
+    every_seconds: Annotated[_NotNegative, _is("Time from one to the next. 0: never.")] = 0.0
+    between: Annotated[
+        str,
+        _is(
+            "Hours of the UTC day, such as `02:00-05:00`. Empty: always.",
+            pattern=r"^(([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d)?$",
+        ),
+    ] = ""
+    moves: Annotated[int, _is("Maximum number of pods that are moved at a time.", ge=1, le=10_000)] = 20
+    threshold: Annotated[float, _is("Only while at least this part of the free capacity is fragmented.", ge=0, le=1)] = 0.5
 
     def policy(self) -> Defragment | None:
         """As the core takes it."""
@@ -126,40 +141,42 @@ class Defragmentation(_Section, frozen=True):
 
 
 class Consolidation(_Section, frozen=True):
-    """Pods that are evicted only to run elsewhere, so that what waits fits. movesPerMinute: so many at most, 0: none;
-    patienceSeconds: for what has waited so long. defragmentation: besides, while no job waits for it.
-    """
+    """Pods that are evicted only to run elsewhere, so that a waiting job fits."""
 
-    moves_per_minute: _NotNegative = 20.0
-    patience_seconds: _NotNegative = 60.0
+    moves_per_minute: Annotated[_NotNegative, _is("Maximum number of moved pods. 0: none.")] = 20.0
+    patience_seconds: Annotated[_NotNegative, _is("How long a job waits before pods are moved for it.")] = 60.0
     defragmentation: Defragmentation = Defragmentation()
 
 
 class GpuSharing(_Section, frozen=True):
-    """Fractions of GPUs. agents: what nodes may name in their label `fairlead.dev/gpu-sharing`: each an agent that runs there and
-    gives pods their part of a device. `fairlead agent` is `fairlead-agent`.
-    """
+    """Fractions of GPUs."""
 
-    agents: list[Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]] = msgspec.field(
-        default_factory=lambda: sorted(names.DEFAULT_SHARING_AGENTS)
-    )
+    agents: Annotated[
+        list[Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]],
+        _is(
+            "What nodes may name in their label `fairlead.dev/gpu-sharing`: agents that run there and give pods their part of a "
+            "device. Default: `fairlead-agent`, which is `fairlead agent`."
+        ),
+    ] = msgspec.field(default_factory=lambda: sorted(names.DEFAULT_SHARING_AGENTS))
 
 
 class LeaderElection(_Section, frozen=True):
-    """The Lease. A request must end before renewSeconds have passed."""
+    """The Lease by which one of several schedulers leads."""
 
-    enabled: bool = True
-    duration_seconds: _Positive = 15.0
-    renew_seconds: _Positive = 10.0
-    retry_seconds: _Positive = 2.0
+    enabled: Annotated[bool, _is("Whether a Lease is needed.")] = True
+    duration_seconds: Annotated[_Positive, _is("After this time without a renewal another process may take the Lease.")] = 15.0
+    renew_seconds: Annotated[_Positive, _is("A leader that could not renew the Lease for this long ends.")] = 10.0
+    retry_seconds: Annotated[_Positive, _is("Time from one attempt to the next.")] = 2.0
 
 
 class Configuration(_Section, frozen=True):
-    """The whole file. chargeForeignPods: other schedulers' pods count as held by the default queue of their namespace."""
+    """The whole file."""
 
     api_version: Literal["config.fairlead.dev/v1alpha1"]
     kind: Literal["SchedulerConfiguration"]
-    profiles: Annotated[list[Profile], msgspec.Meta(min_length=1)] = msgspec.field(
+    profiles: Annotated[
+        list[Profile], _is("Scheduler names and their profiles. Default: `fairlead` and `fairlead-kubernetes`.", min_length=1)
+    ] = msgspec.field(
         default_factory=lambda: [
             Profile(scheduler_name=name, profile=profile)  # type: ignore[arg-type]
             for name, profile in names.DEFAULT_SCHEDULERS.items()
@@ -173,12 +190,14 @@ class Configuration(_Section, frozen=True):
     retries: Retries = Retries()
     leader_election: LeaderElection = LeaderElection()
     gpu_sharing: GpuSharing = GpuSharing()
-    charge_foreign_pods: bool = False
-    events: bool = True
-    address: str = "127.0.0.1:10259"
-    visibility_address: str = ""
-    external_metrics_address: str = ""
-    writers: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 256
+    charge_foreign_pods: Annotated[bool, _is("Pods of other schedulers are charged to the default queue of their namespace.")] = (
+        False
+    )
+    events: Annotated[bool, _is("Whether Kubernetes events are written.")] = True
+    address: Annotated[str, _is("Where metrics and health are served.")] = "127.0.0.1:10259"
+    visibility_address: Annotated[str, _is("Where `visibility.fairlead.dev` is served. Empty: nowhere.")] = ""
+    external_metrics_address: Annotated[str, _is("Where `external.metrics.k8s.io` is served. Empty: nowhere.")] = ""
+    writers: Annotated[int, _is("Maximum number of write requests at a time.", ge=1, le=4096)] = 256
 
     def options(self) -> Options:
         """How to run, as the scheduler takes it."""

@@ -34,7 +34,9 @@ class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
 class ExitCodeRule(msgspec.Struct, rename="camel", kw_only=True):
     """The action for failures with one of these exit codes."""
 
-    codes: Annotated[list[Annotated[int, Rule(ge=1, le=255)]], Rule(min_length=1, max_length=255)]
+    codes: Annotated[
+        list[Annotated[int, Rule(ge=1, le=255)]], Rule(min_length=1, max_length=255, description="Exit codes of containers.")
+    ]
     action: Annotated[
         str,
         Rule(
@@ -66,7 +68,7 @@ class Restart(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
             description="Delay before the first restart, at least 1s; doubled with each further restart, up to 10m.", pattern=SPAN
         ),
     ] = "1s"
-    exit_codes: Annotated[list[ExitCodeRule], Rule(max_length=64)] = []
+    exit_codes: Annotated[list[ExitCodeRule], Rule(max_length=64, description="Exceptions by exit code.")] = []
 
 
 class Checkpoint(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -80,8 +82,15 @@ class Checkpoint(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tru
 class Dependency(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Another job of the namespace that must end first."""
 
-    job: Annotated[str, Rule(min_length=1, max_length=253)]
-    when: Annotated[str, Rule(pattern="^(afterok|afterany|afternotok|aftercorr|singleton)$")] = "afterok"
+    job: Annotated[str, Rule(min_length=1, max_length=253, description="Name of the job; with singleton the value of the label.")]
+    when: Annotated[
+        str,
+        Rule(
+            pattern="^(afterok|afterany|afternotok|aftercorr|singleton)$",
+            description="How it must end. afterok: succeeded. afternotok: failed. afterany: either. aftercorr: the element of "
+            "the same index succeeded. singleton: no older job of the user with the label is left.",
+        ),
+    ] = "afterok"
 
 
 class Array(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -107,15 +116,21 @@ class SuccessPolicy(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
 class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A job whose members start, restart and end together."""
 
-    queue: Annotated[str, Rule(max_length=253)] | None = None
-    service_class: Annotated[str, Rule(max_length=253)] | None = None
-    workload_type: Annotated[str, Rule(pattern=WORKLOAD_TYPE)] = "Training"
-    roles: Annotated[list[Role], Rule(min_length=1, max_length=16)]
+    queue: Annotated[str, Rule(max_length=253, description="Queue that is charged. Default: that of the namespace.")] | None = (
+        None
+    )
+    service_class: (
+        Annotated[str, Rule(max_length=253, description="ServiceClass. Default: the one for the type of work, if any.")] | None
+    ) = None
+    workload_type: Annotated[
+        str, Rule(pattern=WORKLOAD_TYPE, description="Type of work. It decides how often the job is restarted by default.")
+    ] = "Training"
+    roles: Annotated[list[Role], Rule(min_length=1, max_length=16, description="Groups of identical members.")]
     time_limit: Duration | None = None
     expected_duration: Duration | None = None
     restart: Restart = msgspec.field(default_factory=Restart)
     checkpoint: Checkpoint | None = None
-    depends_on: Annotated[list[Dependency], Rule(max_length=64)] = []
+    depends_on: Annotated[list[Dependency], Rule(max_length=64, description="Jobs that must end before; all of them.")] = []
     array: Array | None = None
     start_timeout: StartTimeout | None = None
     success_policy: SuccessPolicy | None = None
@@ -141,11 +156,11 @@ class JobStarts(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
 class ElementStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """History of an array element that has not ended."""
 
-    index: Annotated[int, Rule(ge=0)]
-    attempt: Annotated[int, Rule(ge=0)] = 0
-    restarts: Annotated[int, Rule(ge=0)] = 0
-    interruptions: Annotated[int, Rule(ge=0)] = 0
-    resume_at: Time | None = None
+    index: Annotated[int, Rule(ge=0, description="Index of the element.")]
+    attempt: Annotated[int, Rule(ge=0, description="Number of its current set of pods; the first is 0.")] = 0
+    restarts: Annotated[int, Rule(ge=0, description="Restarts for failures of the element itself.")] = 0
+    interruptions: Annotated[int, Rule(ge=0, description="Restarts for lost nodes, evictions and suspensions.")] = 0
+    resume_at: Annotated[Time, Rule(description="Start of its next attempt.")] | None = None
     avoided_nodes: Annotated[list[str], Rule(max_length=8, description="Nodes on which the element itself failed.")] = []
     starts: JobStarts | None = None
 
@@ -153,14 +168,19 @@ class ElementStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
 class RoleIndexes(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Members of a role, by their indexes."""
 
-    role: str
+    role: Annotated[str, Rule(description="Name of the role.")]
     indexes: Annotated[str, Rule(description="Indexes such as 0-4,7.")] = ""
 
 
 class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """State of a job. Only the operator writes it."""
 
-    phase: Annotated[str, Rule(pattern="^(Pending|Starting|Running|Restarting|Resizing|Suspended|Succeeded|Failed)$")] = "Pending"
+    phase: Annotated[
+        str,
+        Rule(
+            pattern="^(Pending|Starting|Running|Restarting|Resizing|Suspended|Succeeded|Failed)$", description="State of the job."
+        ),
+    ] = "Pending"
     attempt: Annotated[int, Rule(ge=0, description="Number of the current set of pods; the first is 0.")] = 0
     restarts: Annotated[int, Rule(ge=0, description="Restarts for failures of the job itself.")] = 0
     interruptions: Annotated[
@@ -172,8 +192,8 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     members: Annotated[int, Rule(ge=0, description="Maximum number of members.")] = 0
     size: Annotated[int, Rule(ge=0, description="Number of members with which it last ran steadily.")] = 0
     resizes: Annotated[int, Rule(ge=0, description="Number of changes of the size within attempts.")] = 0
-    running: Annotated[int, Rule(ge=0)] = 0
-    succeeded: Annotated[int, Rule(ge=0)] = 0
+    running: Annotated[int, Rule(ge=0, description="Members that run.")] = 0
+    succeeded: Annotated[int, Rule(ge=0, description="Members that succeeded in this attempt.")] = 0
     succeeded_members: Annotated[
         list[RoleIndexes],
         Rule(max_length=64, description="Succeeded members of this attempt, including members whose pods are deleted."),
@@ -210,9 +230,9 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     ] = []
     starts: JobStarts | None = None
     running_since: Annotated[Time, Rule(description="Start of the first member of the attempt.")] | None = None
-    started_at: Time | None = None
-    finished_at: Time | None = None
-    message: str = ""
+    started_at: Annotated[Time, Rule(description="Time at which the job first ran.")] | None = None
+    finished_at: Annotated[Time, Rule(description="Time at which the job succeeded or failed.")] | None = None
+    message: Annotated[str, Rule(description="Why the job is in its phase.")] = ""
     conditions: Conditions = []
 
 

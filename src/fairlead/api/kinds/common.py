@@ -36,31 +36,40 @@ StartTimeout = Annotated[
 class LabelRequirement(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True, gc=False):
     """One rule of a label selector, as in Kubernetes."""
 
-    key: Annotated[str, Rule(required=True)] = ""
-    operator: Annotated[str, Rule(required=True, pattern="^(In|NotIn|Exists|DoesNotExist)$")] = ""
-    values: list[str] | None = []
+    key: Annotated[str, Rule(required=True, description="Name of the label.")] = ""
+    operator: Annotated[
+        str,
+        Rule(required=True, pattern="^(In|NotIn|Exists|DoesNotExist)$", description="How the label and the values are compared."),
+    ] = ""
+    values: Annotated[list[str], Rule(description="Values for In and NotIn; empty for the others.")] | None = []
 
 
 class LabelSelector(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True, gc=False):
     """A label selector. An empty one selects all objects."""
 
-    match_labels: dict[str, str] | None = {}
-    match_expressions: Annotated[list[LabelRequirement], Rule(max_length=64)] | None = []
+    match_labels: Annotated[dict[str, str], Rule(description="Labels that an object must have, with their values.")] | None = {}
+    match_expressions: (
+        Annotated[list[LabelRequirement], Rule(max_length=64, description="Rules that an object must satisfy, all of them.")]
+        | None
+    ) = []
 
 
 class Condition(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True, gc=False):
     """A Kubernetes condition."""
 
-    type: Annotated[str, Rule(required=True)] = ""
-    status: Annotated[str, Rule(required=True, pattern="^(True|False|Unknown)$")] = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str = ""
+    type: Annotated[str, Rule(required=True, description="What the condition is about, such as Accepted.")] = ""
+    status: Annotated[str, Rule(required=True, pattern="^(True|False|Unknown)$", description="Whether it holds.")] = ""
+    reason: Annotated[str, Rule(description="Why, as one word for programs.")] = ""
+    message: Annotated[str, Rule(description="Why, for people.")] = ""
+    last_transition_time: Annotated[str, Rule(description="Time of the last change of its status.")] = ""
 
 
 Conditions = Annotated[
     list[Condition],
-    Rule(extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
+    Rule(
+        description="Conditions, one of each type.",
+        extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    ),
 ]
 """One for each type, so that several writers each apply their own."""
 
@@ -68,8 +77,8 @@ Conditions = Annotated[
 class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Why a job waits."""
 
-    code: Annotated[str, Rule(required=True)] = ""
-    message: str = ""
+    code: Annotated[str, Rule(required=True, description="A reason code (docs/reasons.md).")] = ""
+    message: Annotated[str, Rule(description="The reason as a sentence, with its numbers.")] = ""
 
 
 class OwnerReference(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):

@@ -16,7 +16,7 @@ class PodGroupSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
     queue: (
         Annotated[str, Rule(description="Queue that is charged. Default: the queue of the pods or of the namespace.")] | None
     ) = None
-    service_class: str | None = None
+    service_class: Annotated[str, Rule(description="ServiceClass of the pods.")] | None = None
     min_member: Annotated[int, Rule(ge=1, le=1_000_000, description="Minimum number of pods: fewer are not started.")] = 1
     max_member: Annotated[int, Rule(ge=1, description="Elastic job: maximum number of pods.")] | None = None
     time_limit: Duration | None = None
@@ -27,27 +27,29 @@ class PodGroupSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
 class TargetOwner(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """An owner of the pods of a job."""
 
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
+    api_version: Annotated[str, Rule(description="API version of the owner.")] = ""
+    kind: Annotated[str, Rule(description="Kind of the owner.")] = ""
+    name: Annotated[str, Rule(description="Name of the owner.")] = ""
+    uid: Annotated[str, Rule(description="UID of the owner.")] = ""
 
 
 class TargetMember(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Identical pods of a suspended job."""
 
-    count: Annotated[int, Rule(ge=1)] = 1
+    count: Annotated[int, Rule(ge=1, description="Number of these pods.")] = 1
     pod: Annotated[str, Rule(max_length=65536, description="One of the pods, in the scheduler's internal format.")] = ""
 
 
 class GroupTarget(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Target state of the job, set by the scheduler and carried out by the operator."""
 
-    state: Annotated[str, Rule(pattern="^(Running|Suspended)$")] = ""
+    state: Annotated[str, Rule(pattern="^(Running|Suspended)$", description="What the job should be.")] = ""
     replicas: Annotated[int, Rule(ge=0, description="Target number of pods. Default: as many as requested.")] | None = None
     epoch: Annotated[int, Rule(ge=0, description="Incremented with every change.")] = 0
-    owners: Annotated[list[TargetOwner], Rule(max_length=64)] | None = []
-    members: Annotated[list[TargetMember], Rule(max_length=64)] | None = []
+    owners: Annotated[list[TargetOwner], Rule(max_length=64, description="Objects that are suspended and resumed.")] | None = []
+    members: (
+        Annotated[list[TargetMember], Rule(max_length=64, description="The pods that a suspended job will have again.")] | None
+    ) = []
     attained: Annotated[float, Rule(ge=0, description="Attained device-seconds at the last resumption.")] | None = None
     first_created: Annotated[Time, Rule(description="Creation time of the job before its suspension.")] | None = None
 
@@ -73,7 +75,9 @@ class GroupStarts(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
 class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """State of a pod group. Only the scheduler writes it."""
 
-    phase: Annotated[str, Rule(pattern="^(Pending|Scheduled|Running|Suspended|Succeeded|Failed)$")] = "Pending"
+    phase: Annotated[
+        str, Rule(pattern="^(Pending|Scheduled|Running|Suspended|Succeeded|Failed)$", description="State of the pod group.")
+    ] = "Pending"
     scheduled: Annotated[int, Rule(ge=0, description="Members with a node.")] = 0
     succeeded: Annotated[int, Rule(ge=0, description="Members that succeeded. They count towards minMember.")] = 0
     run: GroupRun | None = None

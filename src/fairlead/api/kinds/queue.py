@@ -73,7 +73,10 @@ class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
 
     parent: Annotated[str, Rule(description="Parent queue. Default: the root.")] | None = None
     priority: Annotated[int, Rule(description="Priority among siblings. Higher values are served first.")] = 0
-    resources: Annotated[list[QueueResource], Rule(max_length=64)] | None = []
+    resources: (
+        Annotated[list[QueueResource], Rule(max_length=64, description="Quota, limit and weight by resource, and by pool.")]
+        | None
+    ) = []
     namespace_selector: (
         Annotated[LabelSelector, Rule(description="Namespaces whose pods may use the queue. Default: all.")] | None
     ) = None
@@ -99,7 +102,7 @@ class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
 class UsageStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Past usage in device-seconds, decayed to `at`."""
 
-    device_seconds: float = 0.0
+    device_seconds: Annotated[float, Rule(description="Device-seconds of all users together.")] = 0.0
     at: Annotated[Time, Rule(required=True)] = ""
     users: Annotated[dict[str, float], Rule(description="Usage of the users with the highest usage.")] | None = {}
 
@@ -107,8 +110,8 @@ class UsageStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
 class RunTimeStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Run times of recently ended jobs of one kind, from which expected starts of other jobs are estimated."""
 
-    user: str = ""
-    service_class: str = ""
+    user: Annotated[str, Rule(description="User of the jobs.")] = ""
+    service_class: Annotated[str, Rule(description="ServiceClass of the jobs; empty: none.")] = ""
     devices: Annotated[float, Rule(ge=0, description="Devices of the whole job.")] = 0.0
     seconds: Annotated[list[int], Rule(max_length=10, description="Run times, oldest first.")] = []
 

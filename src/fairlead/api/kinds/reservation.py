@@ -37,7 +37,7 @@ class ReservationSpec(msgspec.Struct, rename="camel", kw_only=True, omit_default
 class ReservationStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """State of a reservation. Only the scheduler writes it."""
 
-    phase: Annotated[str, Rule(pattern="^(Pending|Active|Over)$")] = "Pending"
+    phase: Annotated[str, Rule(pattern="^(Pending|Active|Over)$", description="Before, within or after the window.")] = "Pending"
     nodes: Annotated[list[str], Rule(max_length=1000, description="The reserved nodes, the first 1000 by name.")] = []
     conditions: Conditions | None = []
 

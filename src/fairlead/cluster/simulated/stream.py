@@ -77,7 +77,8 @@ async def frames(stream: Stream) -> AsyncIterator[bytes]:
         finally:
             timer.cancel()
             waiting = None
-        if not changed and stream.bookmarks:
+        # A change at the very end of a watch is not sent any more: a bookmark beyond it would hide it from the next watch.
+        if not changed and stream.bookmarks and not stream.watch.changes:
             yield stream.bookmark(stream.watch.store_version)
 
 
