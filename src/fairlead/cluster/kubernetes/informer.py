@@ -26,6 +26,7 @@ _PAGE = 500
 _WATCH_SECONDS, _WATCH_SPREAD = 300, 300  # as client-go's reflectors: five to ten minutes, so that not all begin anew at once
 _SILENCE = 90.0  # the API server sends a bookmark about every minute
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 15.0
+_CATCH_UP, _ASK = 0.3, 0.02  # seconds until a watch on which nothing moves is listed again; between two checks
 _REFUSED_WAIT = 2.0  # at most, while the API server may not have loaded the roles yet
 _LARGEST_EVENT = 8 << 20
 _NOT_SERVED = "this kind is not served: install it with `fairlead crds | kubectl apply -f -`; this process waits until then"
@@ -77,6 +78,7 @@ class Informer(Generic[View]):
         self._decode_list = msgspec.json.Decoder(views.RawList).decode
         self._watch_seconds = _WATCH_SECONDS + crc32(path.encode()) % _WATCH_SPREAD
         self._version = ""  # where the watch stands; empty: list first
+        self._lists_begun = self._lists_done = 0  # done: the number of the latest that was reported whole
         self._stream: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -89,6 +91,7 @@ class Informer(Generic[View]):
             try:
                 if not self._version:
                     self._version = await self._list()
+                    self._lists_done = self._lists_begun
                     refused_at = None
                     if not synced:
                         synced = True
@@ -130,9 +133,36 @@ class Informer(Generic[View]):
         else:
             self._version = ""
 
+    async def current(self) -> None:
+        """Return once everything that was written before the call has been reported. `run` goes on beside it.
+
+        A watch that has come to the server's present version has reported it. Where nothing moves no event proves that: then a
+        list does, which began after the call.
+        """
+        begun, wanted = self._lists_begun, await self._present()
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + _CATCH_UP
+        while self._lists_done <= begun and not _reaches(self._version, wanted):
+            if loop.time() >= patience and self._stream is not None:
+                self.relist()
+            await asyncio.sleep(_ASK)
+
+    async def _present(self) -> str:
+        """The version of the server's data now."""
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                page = self._decode_list(await self.client.get(self.path, limit="1", **self._selected))
+                return page.metadata.resource_version
+            except (Unreachable, ApiError, msgspec.DecodeError) as error:
+                log.warning("version not read", path=self.path, error=str(error)[:300], wait=wait)
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, _LONGEST_WAIT)
+
     # -- list ----------------------------------------------------------------------------------
 
     async def _list(self) -> str:
+        self._lists_begun += 1
         seen: set[str] = set()
         token = ""
         while True:
@@ -256,3 +286,8 @@ class Informer(Generic[View]):
         if change is not None and change.view is not None:
             self._version = self.known[change.key]
             changes.append(change)
+
+
+def _reaches(version: str, wanted: str) -> bool:
+    """Whether a version is another or a later one; versions of one server are numbers that grow."""
+    return version.isdecimal() and wanted.isdecimal() and int(version) >= int(wanted)
