@@ -214,6 +214,26 @@ def kills(
         raise typer.Exit(int(Exit.FAILED))
 
 
+@app.command()
+def takeover(
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="Number of kills.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the times of the kills.")] = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Kill -9 of leaders with a standby, on a real control plane, while work arrives. Needs a checkout with its testbed."""
+    find_checkout()
+    from testbed import takeover as measured
+    from testbed.replicas import ReplicasError
+
+    try:
+        result = measured.run(count, seed, lambda step: typer.echo(step, err=True))
+    except ReplicasError as error:
+        fail(str(error))
+    emit(result, output, lambda: print_table("bench takeover", msgspec.to_builtins(result)))
+    if not result.holds:
+        raise typer.Exit(int(Exit.FAILED))
+
+
 class ContractResult(msgspec.Struct):
     """Cases passed on each API server."""
 

@@ -78,12 +78,12 @@ class Informer(Generic[View]):
         self._decode_list = msgspec.json.Decoder(views.RawList).decode
         self._watch_seconds = _WATCH_SECONDS + crc32(path.encode()) % _WATCH_SPREAD
         self._version = ""  # where the watch stands; empty: list first
+        self._held: dict[str, Change[View]] | None = None  # the latest of each object, until `release`
         self._lists_begun = self._lists_done = 0  # done: the number of the latest that was reported whole
         self._stream: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """List and watch until cancelled. Trouble is waited out, never raised."""
-        synced = False
         wait = _FIRST_WAIT
         loop = asyncio.get_running_loop()
         refused_at: float | None = None
@@ -91,10 +91,9 @@ class Informer(Generic[View]):
             try:
                 if not self._version:
                     self._version = await self._list()
-                    self._lists_done = self._lists_begun
+                    first, self._lists_done = not self.listed, self._lists_begun
                     refused_at = None
-                    if not synced:
-                        synced = True
+                    if first and self._held is None:
                         self.on_synced()
                     wait = _FIRST_WAIT
                 before = self._version
@@ -132,6 +131,33 @@ class Informer(Generic[View]):
             self._stream.cancel()
         else:
             self._version = ""
+
+    @property
+    def listed(self) -> bool:
+        """Whether all that exists has been received once."""
+        return self._lists_done > 0
+
+    def hold(self) -> None:
+        """Keep what is observed from now on, the latest of each object, until `release`. To be called before `run`."""
+        self._held = {}
+
+    def release(self) -> None:
+        """Report what was held, as a list does, and from now on what comes."""
+        held, self._held = self._held, None
+        if held:
+            self.report(list(held.values()))
+        if held is not None and self.listed:
+            self.on_synced()
+
+    def _deliver(self, changes: list[Change[View]]) -> None:
+        if self._held is None:
+            self.report(changes)
+            return
+        for change in changes:
+            if change.view is None:
+                self._held.pop(change.key, None)
+            else:
+                self._held[change.key] = change
 
     async def current(self) -> None:
         """Return once everything that was written before the call has been reported. `run` goes on beside it.
@@ -186,7 +212,7 @@ class Informer(Generic[View]):
                 if change.view is not None:
                     changes.append(change)
             if changes:
-                self.report(changes)
+                self._deliver(changes)
             token = page.metadata.continue_
             if not token:
                 break
@@ -195,7 +221,7 @@ class Informer(Generic[View]):
         for key in gone:
             del self.known[key]
         if gone:
-            self.report([Change(key, None) for key in gone])
+            self._deliver([Change(key, None) for key in gone])
         return page.metadata.resource_version
 
     def _change(self, raw: msgspec.Raw) -> Change[View] | None:
@@ -264,7 +290,7 @@ class Informer(Generic[View]):
                         self.take(line, changes)
             finally:
                 if changes:
-                    self.report(changes)
+                    self._deliver(changes)
 
     def take(self, line: bytes, changes: list[Change[View]]) -> None:
         """Take one line of a watch in; what changed by it is appended to `changes`. Raises `TooOld`, `ApiError`."""
