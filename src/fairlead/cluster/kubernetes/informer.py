@@ -162,12 +162,13 @@ class Informer(Generic[View]):
     async def current(self) -> None:
         """Return once everything that was written before the call has been reported. `run` goes on beside it.
 
-        A watch that has come to the server's present version has reported it. Where nothing moves no event proves that: then a
-        list does, which began after the call.
+        A list that begins after the call reports it. Where that takes more than one page the watch may come to the server's
+        present version sooner; but where nothing moves no event proves that it has.
         """
-        begun, wanted = self._lists_begun, await self._present()
-        loop = asyncio.get_running_loop()
-        patience = loop.time() + _CATCH_UP
+        begun, loop = self._lists_begun, asyncio.get_running_loop()
+        wanted, patience = "", loop.time()
+        if len(self.known) > _PAGE:
+            wanted, patience = await self._present(), loop.time() + _CATCH_UP
         while self._lists_done <= begun and not _reaches(self._version, wanted):
             if loop.time() >= patience and self._stream is not None:
                 self.relist()
