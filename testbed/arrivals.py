@@ -156,8 +156,8 @@ class Arrivals:
         self.jobs[name] = time.monotonic()
         self.begin(self.create(_JOBS, objects.ai_job(name, workers=workers)))
 
-    async def retire(self, age: float, *, singles: bool = False) -> None:
-        """Delete what has had all its nodes for so many seconds; singles: no gangs and jobs."""
+    async def retire(self, age: float) -> None:
+        """Delete what has had all its nodes for so many seconds."""
         now = time.monotonic()
         gangs: dict[str, list[Seen]] = defaultdict(list)
         work: list[str] = []
@@ -166,7 +166,7 @@ class Arrivals:
                 gangs[each.group].append(each)
             elif not each.gone and each.bound is not None and now - each.bound > age:
                 work.append(f"{PODS}/{each.name}")
-        for name, members in gangs.items() if not singles else ():
+        for name, members in gangs.items():
             here = [each for each in members if not each.gone]
             bound = [each for each in here if each.bound is not None and now - each.bound > age]
             if here and len(bound) == len(here) >= self.sizes.get(name, 1):

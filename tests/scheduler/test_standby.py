@@ -164,6 +164,23 @@ def test_decisions_are_written_before_the_lease_is_released():
     virtual(story)
 
 
+def test_writes_that_do_not_end_keep_the_lease_for_a_few_seconds_only():
+    """Bindings are not answered, and whether they took effect is asked for in vain."""
+
+    async def story(each):
+        leader = await each.start(1)
+        await each.start(2)
+        leader.partition.cut_paths = "/pods/"
+        each.pods("lost")
+        await until(lambda: leader.core.counters.placed == 1)
+        await asyncio.sleep(1.0)
+        leader.scheduler.stop()
+        assert await until(lambda: each.holder() != "scheduler-1") < 8.0
+        await until(lambda: each.bound() == {"lost"})
+
+    virtual(story)
+
+
 def test_a_scheduler_that_finds_the_lease_free_lists_once():
     async def story(each):
         only = await each.start(1)

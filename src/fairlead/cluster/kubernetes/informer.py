@@ -26,7 +26,7 @@ _PAGE = 500
 _WATCH_SECONDS, _WATCH_SPREAD = 300, 300  # as client-go's reflectors: five to ten minutes, so that not all begin anew at once
 _SILENCE = 90.0  # the API server sends a bookmark about every minute
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 15.0
-_CATCH_UP, _ASK = 0.3, 0.02  # seconds until a watch on which nothing moves is listed again; between two checks
+_CATCH_UP, _ASK = 1.0, 0.02  # seconds without a move after which a watch is listed again instead; between two checks
 _REFUSED_WAIT = 2.0  # at most, while the API server may not have loaded the roles yet
 _LARGEST_EVENT = 8 << 20
 _NOT_SERVED = "this kind is not served: install it with `fairlead crds | kubectl apply -f -`; this process waits until then"
@@ -166,11 +166,13 @@ class Informer(Generic[View]):
         present version sooner; but where nothing moves no event proves that it has.
         """
         begun, loop = self._lists_begun, asyncio.get_running_loop()
-        wanted, patience = "", loop.time()
-        if len(self.known) > _PAGE:
-            wanted, patience = await self._present(), loop.time() + _CATCH_UP
+        many = len(self.known) > _PAGE
+        wanted = await self._present() if many else ""
+        before, moved = self._version, loop.time()
         while self._lists_done <= begun and not _reaches(self._version, wanted):
-            if loop.time() >= patience and self._stream is not None:
+            if self._version != before:
+                before, moved = self._version, loop.time()
+            if self._stream is not None and (not many or loop.time() - moved >= _CATCH_UP):
                 self.relist()
             await asyncio.sleep(_ASK)
 

@@ -135,18 +135,27 @@ class Elector:
             else:
                 log.error("the lease was lost", identity=self.identity, epoch=self.epoch)
         finally:
-            if drain is not None and not worker.done() and not renewal.done():
-                await drain()
-            for task in (worker, renewal):
-                task.cancel()
-            ended = await asyncio.gather(worker, renewal, return_exceptions=True)
-            await self._release()
+            # In a task of its own: a timeout that expires in one that is cancelled raises another cancellation (Python 3.11).
+            ended = await asyncio.ensure_future(self._end(worker, renewal, drain))
         if failed is not None:
             raise failed
-        if isinstance(ended[0], Exception):
-            log.warning(
-                "the leading task failed while it ended", error=repr(ended[0])[:300]
-            )  # the lease is gone, and that is why
+        if isinstance(ended, Exception):
+            log.warning("the leading task failed while it ended", error=repr(ended)[:300])  # the lease is gone, and that is why
+
+    async def _end(
+        self, worker: asyncio.Future[None], renewal: asyncio.Future[None], drain: Callable[[], Awaitable[None]] | None
+    ) -> BaseException | None:
+        """End what runs, then release the Lease, whatever comes of the rest. Returns what the worker raised."""
+        try:
+            if drain is not None and not worker.done() and not renewal.done():
+                await drain()
+        except Exception as error:  # noqa: BLE001 - the next leader waits for the release
+            log.warning("not drained", error=repr(error)[:300])
+        for task in (worker, renewal):
+            task.cancel()
+        ended = await asyncio.gather(worker, renewal, return_exceptions=True)
+        await self._release()
+        return ended[0]
 
     async def _acquire(self, stand_by: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
