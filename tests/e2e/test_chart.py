@@ -23,7 +23,7 @@ from fairlead.install.values import SYSTEM, parse
 from testbed import objects as made
 from testbed.chart import files, render, rendered
 from testbed.controlplane import ControlPlane
-from tests.e2e.kubelet import Kubelet, audit_flags, audited
+from testbed.kubelet import Kubelet, audit_flags, audited
 from tests.install.test_chart import MISSPELT
 
 pytestmark = [pytest.mark.slow, pytest.mark.chart]

@@ -15,7 +15,7 @@ from fairlead.install import NAMESPACE, Values, installed, kinds
 from fairlead.install.accounts import usernames
 from testbed import objects as made
 from testbed.controlplane import ControlPlane
-from tests.e2e.kubelet import MERGE, Kubelet, audit_flags, audited
+from testbed.kubelet import MERGE, Kubelet, audit_flags, audited
 from tests.e2e.planes import with_editor
 
 pytestmark = pytest.mark.e2e

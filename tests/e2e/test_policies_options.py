@@ -4,7 +4,7 @@ import pytest
 
 from testbed import tenants
 from testbed.objects import pod, pod_group
-from tests.e2e.kubelet import MERGE
+from testbed.kubelet import MERGE
 
 pytestmark = pytest.mark.e2e
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 import structlog
@@ -12,6 +14,7 @@ from fairlead.cluster import grouping
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.endpoints import Service
+from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.observability.ending import on_signals
 from fairlead.observability.endpoints import NOT_SYNCED, served
@@ -37,6 +40,7 @@ log = structlog.get_logger("operator")
 
 _LEASE_NAMESPACE = "kube-system"
 _LEASE_NAME = "fairlead-operator"
+_DRAIN = 5.0  # seconds for which reconciliations may go on once the operator is to end
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +74,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     provisioning_classes: tuple[str, ...] = ()
 
 
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Raise a `SchemaError` of a group's task as it is."""
+    refused: list[BaseException] = []
+    try:
+        yield
+    except* SchemaError as errors:
+        refused.extend(errors.exceptions)
+    if refused:
+        raise refused[0]
+
+
 class Operator:
     """One operator on an open client. `run` returns after `stop` or the loss of its lease. Raises `HistoryError`.
 
@@ -99,6 +115,16 @@ class Operator:
         self.budgets: Budgets | None = None
         if self.recorder is not None:
             self.budgets = Budgets(client, self.recorder.history, speed=speed, faults=faults)
+        self.informers: dict[str, Informer[Any]] = {
+            "targets.watch": self.targets.informer,
+            "upstream.watch": self.upstream.informer,
+            "jobs.watch": self.jobs.jobs_informer,
+            "pods.watch": self.jobs.pods_informer,
+            "nodes.watch": self.jobs.hardware.informer,
+            "classes.watch": self.jobs.classes_informer,
+            **self.jobs.creation.quotas.informers,
+        }
+        self._watching: list[asyncio.Task[None]] = []  # begun while another process led
         self._stop = asyncio.Event()
         self.elector = Elector(
             client,
@@ -118,34 +144,63 @@ class Operator:
     async def run(self) -> None:
         """Run until `stop` or the loss of the lease; raises what cannot be lived with."""
         async with served(self.options.address, self._render, lambda: "", self._unready, self._unfit):
-            self.failed = await until(self._stop, self.elector.lead(self._lead) if self.options.leader_elect else self._lead())
+            self.failed = await until(self._stop, self._elected() if self.options.leader_elect else self._lead())
         log.info("stopped")
+
+    async def _elected(self) -> None:
+        """Wait for the lease, then lead. While another process holds it, what AIJobs need is watched and held."""
+        with _refusing():
+            await self._wait_and_lead()
+
+    async def _wait_and_lead(self) -> None:
+        async with asyncio.TaskGroup() as group:
+
+            def stand_by() -> None:
+                if not self._watching:
+                    for name, informer in self.informers.items():
+                        informer.hold()
+                        self._watching.append(group.create_task(self.faults.kept(name, informer.run)))
+
+            await self.elector.lead(self._lead, stand_by=stand_by, drain=self._drain)
+            for task in self._watching:
+                task.cancel()
+
+    async def _drain(self) -> None:
+        """What is being reconciled ends before the lease is released, and nothing more is begun."""
+        if not self._stop.is_set():
+            return  # cut off
+        parts = (self.targets, self.suspensions, self.gangs, self.upstream, self.provisioning, self.jobs, self.jobs.hardware)
+        try:
+            async with asyncio.timeout(_DRAIN):
+                await asyncio.gather(*(each.queue.drain() for each in parts))
+        except TimeoutError:
+            log.warning("reconciliations are given up: they did not end in time", seconds=_DRAIN)
+
+    async def _take_over(self) -> None:
+        """The controllers begin with what was held, once the writes of the leader before have been observed."""
+        await asyncio.gather(*(informer.current() for informer in self.informers.values()))
+        for informer in self.informers.values():
+            informer.release()
 
     async def _lead(self) -> None:
         """All that runs, each by itself: what fails is begun again, and the others go on. Raises `SchemaError`."""
+        watches = {name: informer.run for name, informer in self.informers.items()}
         parts: dict[str, Callable[[], Awaitable[None]]] = {
-            "targets.watch": self.targets.informer.run,
+            **({"takeover": self._take_over} if self._watching else watches),
             "targets.queue": self.targets.queue.run,
             "suspensions.watch": self.suspensions.run,
             "gangs.watch": self.gangs.run,
-            "upstream.watch": self.upstream.informer.run,
             "upstream.queue": self.upstream.queue.run,
             "provisioning.watch": self.provisioning.run,
-            "jobs.watch": self.jobs.jobs_informer.run,
-            "pods.watch": self.jobs.pods_informer.run,
-            "nodes.watch": self.jobs.hardware.informer.run,
             "nodes.queue": self.jobs.hardware.queue.run,
             "nodes.failures": self.jobs.hardware.run,
             "nodes.devices": self.jobs.hardware.devices.run,
-            "classes.watch": self.jobs.classes_informer.run,
-            **{name: informer.run for name, informer in self.jobs.creation.quotas.informers.items()},
             "idleness": self.jobs.idleness.run,
             "jobs.queue": self.jobs.queue.run,
         }
         if self.recorder is not None:
             parts["history"] = self.recorder.run
-        refused: list[BaseException] = []
-        try:
+        with _refusing():  # another process, of the version that the database has, may lead
             async with asyncio.TaskGroup() as group:
                 for name, part in parts.items():
                     group.create_task(self.faults.kept(name, part))
@@ -155,10 +210,6 @@ class Operator:
                     service = Service(SERVICE, self.options.service_namespace, self.options.pod_address)
                     address, history = self.options.history_address, self.recorder.history
                     group.create_task(HistoryApi(self.jobs.client, address, service, history).run())
-        except* SchemaError as errors:
-            refused.extend(errors.exceptions)
-        if refused:  # another process, of the version that the database has, may lead
-            raise refused[0]
 
     async def _open(self, recorder: Recorder, group: asyncio.TaskGroup) -> None:
         """Take the history's database over; what reads it from the first on begins then. Raises `SchemaError`."""
@@ -189,8 +240,10 @@ class Operator:
         return self.metrics.render()
 
     def _unfit(self) -> str:
-        """As `_unready`; but all is well while another process leads and this one waits for the lease."""
-        return self.elector.client.trouble() if self.elector.waiting else self._unready()
+        """As `_unready`; but all is well while another process leads and this one is ready to take over."""
+        if self.elector.waiting and self._watching and all(each.listed for each in self.informers.values()):
+            return self.elector.client.trouble()
+        return self._unready()
 
     def _unready(self) -> str:
         trouble = self.elector.client.trouble()

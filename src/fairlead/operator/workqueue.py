@@ -36,6 +36,8 @@ class WorkQueue:
         self._busy: set[str] = set()
         self._failures: dict[str, int] = {}
         self._ready = asyncio.Event()
+        self._ended = asyncio.Event()  # a reconciliation has
+        self._closed = False
 
     def add(self, key: str) -> None:
         """Reconcile this key."""
@@ -48,9 +50,16 @@ class WorkQueue:
             for _ in range(self._workers):
                 group.create_task(self._work())
 
+    async def drain(self) -> None:
+        """Begin nothing more, and return once what is being reconciled has ended."""
+        self._closed = True
+        while self._busy:
+            self._ended.clear()
+            await self._ended.wait()
+
     async def _work(self) -> None:
         while True:
-            key = next((each for each in self._waiting if each not in self._busy), None)
+            key = None if self._closed else next((each for each in self._waiting if each not in self._busy), None)
             if key is None:
                 self._ready.clear()
                 await self._ready.wait()
@@ -66,6 +75,7 @@ class WorkQueue:
                 self._failed(key, error)
             finally:
                 self._busy.discard(key)
+                self._ended.set()
                 if self._waiting:
                     self._ready.set()
 

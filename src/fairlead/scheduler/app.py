@@ -41,6 +41,7 @@ from fairlead.scheduler.inline_core import InlineCore
 from fairlead.scheduler.metrics_snapshot import MetricsSnapshot
 from fairlead.scheduler.outputs import Output
 from fairlead.scheduler.shadow import Report, ShadowCluster
+from fairlead.scheduler.standby import Standby
 
 Answer = TypeVar("Answer")
 log = structlog.get_logger("scheduler")
@@ -50,6 +51,7 @@ _GATHER = 0.004
 _LEASE_NAMESPACE = "kube-system"
 _LEASE_NAME = "fairlead-scheduler"
 _FAILED_PASSES = 3  # in a row, and the scheduler is not ready
+_DRAIN = 5.0  # seconds for which writes may go on once the scheduler is to end
 _SNAPSHOT_REST = 5.0  # seconds between two snapshots for the metrics
 
 
@@ -184,6 +186,8 @@ class Scheduler:
         if options.address:
             self.core.show(_SNAPSHOT_REST)
         self.metrics = Metrics(self._values)
+        self._gathered: list[ClusterEvent] = []
+        self._standby: Standby | None = None  # while another process leads
 
     def stop(self) -> None:
         """End `run`."""
@@ -209,36 +213,74 @@ class Scheduler:
         elect = self.options.leader_elect and not self.options.shadow
         try:
             async with served(self.options.address, self._render, self._stalled, self._unready, self._unfit):
-                self.failed = await until(self._stop, self.elector.lead(self._lead) if elect else self._lead())
+                self.failed = await until(self._stop, self._elected() if elect else self._lead())
         finally:
             self.core.stop()
             if isinstance(self.core, CoreThread):
                 await asyncio.to_thread(self.core.join, 10.0)
         log.info("stopped")
 
-    async def _lead(self) -> None:
-        """The core starts deciding only here: it observes the cluster by the leader's watches alone."""
-        loop = asyncio.get_running_loop()
-        gathered: list[ClusterEvent] = []
+    async def _elected(self) -> None:
+        """Wait for the lease, then lead. While another process holds it everything is watched and kept, and the core waits."""
+        async with asyncio.TaskGroup() as group:
+            watching: asyncio.Task[None] | None = None
 
-        def flush() -> None:
-            self.core.send(gathered.copy())
-            gathered.clear()
+            def stand_by() -> None:
+                nonlocal watching
+                if watching is None:
+                    self._standby = Standby()
+                    watching = group.create_task(self.cluster.run(self._take))
 
-        def sink(events: list[ClusterEvent]) -> None:
-            # Events of one moment go together: waking the core for each would have the threads fight for the interpreter.
-            if not gathered:
-                loop.call_later(_GATHER, flush)
-            gathered.extend(events)
+            await self.elector.lead(self._lead, stand_by=stand_by, drain=self._drain)
+            if watching is not None:
+                watching.cancel()
+
+    def _take(self, events: list[ClusterEvent]) -> None:
+        """Events from the watches."""
+        if self._standby is not None:
+            self._standby.take(events)
             if any(isinstance(event, Synced) for event in events):
-                if isinstance(self.core, CoreThread):
-                    gc.collect()
-                    gc.freeze()
-                log.info("synced", nodes=len(self.core.state.nodes), tasks=len(self.core.state.tasks))
+                log.info("standby", objects=len(self._standby))
+            return
+        # Events of one moment go together: waking the core for each would have the threads fight for the interpreter.
+        if not self._gathered:
+            asyncio.get_running_loop().call_later(_GATHER, self._flush)
+        self._gathered.extend(events)
 
+    def _flush(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        self.core.send(gathered)
+        if any(isinstance(event, Synced) for event in gathered):
+            if isinstance(self.core, CoreThread):
+                gc.collect()
+                gc.freeze()
+            self.core.ask(_log_synced)
+
+    async def _take_over(self) -> None:
+        """The core begins with what the standby knows, once the writes of the leader before it have been observed."""
+        await self.kubernetes.current()
+        standby, self._standby = self._standby, None
+        if standby is not None:
+            self._take(standby.events())
+
+    async def _drain(self) -> None:
+        """Nothing more is decided, and what was decided is written, so that the next leader observes it."""
+        if not self._stop.is_set():
+            return  # cut off
+        self.core.stop()
+        if isinstance(self.core, CoreThread):
+            await asyncio.to_thread(self.core.join, _DRAIN)
+        try:
+            async with asyncio.timeout(_DRAIN):
+                await self.applier.drain()
+        except TimeoutError:
+            log.warning("writes are given up: they did not end in time", seconds=_DRAIN)
+
+    async def _lead(self) -> None:
+        """The core starts deciding only here."""
         namespace, pod = self.options.service_namespace, self.options.pod_address
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.cluster.run(sink))
+            group.create_task(self.cluster.run(self._take) if self._standby is None else self._take_over())
             group.create_task(self.applier.run())
             if self.options.visibility and not self.options.shadow:
                 service = Service(visibility.SERVICE, namespace, pod)
@@ -263,8 +305,10 @@ class Scheduler:
         return "" if stalled < _STALL and self.core.is_alive() else f"the core has made no progress for {stalled:.0f} s"
 
     def _unfit(self) -> str:
-        """As `_unready`; but all is well while another process leads and this one waits for the lease."""
-        return self.client.trouble() if self.elector.waiting else self._unready()
+        """As `_unready`; but all is well while another process leads and this one is ready to take over."""
+        if self.elector.waiting and self._standby is not None and self._standby.synced:
+            return self.client.trouble()
+        return self._unready()
 
     def _unready(self) -> str:
         failing = self.core.counters.failing
@@ -274,6 +318,10 @@ class Scheduler:
         if not self.core.synced:
             return f"{NOT_SYNCED}; {trouble}" if trouble else NOT_SYNCED
         return trouble
+
+
+def _log_synced(loop: CoreLoop) -> None:
+    log.info("synced", nodes=len(loop.state.nodes), tasks=len(loop.state.tasks))
 
 
 async def run_process(

@@ -74,6 +74,10 @@ class Applier:
         finally:
             self._bindings.cancel()
 
+    async def drain(self) -> None:
+        """Return once what was decided has been written, as far as nothing else is waited for."""
+        await self.lines.drain()
+
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is being written."""

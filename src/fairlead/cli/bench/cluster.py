@@ -237,6 +237,61 @@ def kills(
         raise typer.Exit(int(Exit.FAILED))
 
 
+@app.command()
+def takeover(
+    count: Annotated[int, typer.Option(min=1, max=10_000, help="Number of kills.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the times of the kills.")] = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Kill -9 of leaders with a standby, on a real control plane, while work arrives. Needs a checkout with its testbed."""
+    find_checkout()
+    from testbed import takeover as measured
+    from testbed.replicas import ReplicasError
+
+    try:
+        result = measured.run(count, seed, lambda step: typer.echo(step, err=True))
+    except ReplicasError as error:
+        fail(str(error))
+    emit(result, output, lambda: print_table("bench takeover", msgspec.to_builtins(result)))
+    if not result.holds:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def upgrade(
+    rate: Annotated[float, typer.Option(min=1.0, max=2000.0, help="Pods created per second.")] = 200.0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """A rolling upgrade of both processes while pods arrive, on a real control plane. Needs a checkout with its testbed."""
+    find_checkout()
+    from testbed import upgrade as measured
+    from testbed.replicas import ReplicasError
+
+    try:
+        result = measured.run(rate, lambda step: typer.echo(step, err=True))
+    except ReplicasError as error:
+        fail(str(error))
+    emit(result, output, lambda: print_table("bench upgrade", msgspec.to_builtins(result)))
+    if not result.holds:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command("first-job")
+def first_job(output: OutputOption = Output.TABLE) -> None:
+    """From an empty real control plane to a first AIJob that runs, by the README. Needs root and a checkout with its testbed."""
+    find_checkout()
+    from testbed import first_job as measured
+
+    try:
+        result = measured.run(lambda step: typer.echo(step, err=True))
+    except measured.FirstJobError as error:
+        fail(str(error))
+    rows = {"commands": result.commands, "seconds": result.seconds}
+    emit(result, output, lambda: print_table("bench first-job", rows))
+    if not result.holds:
+        raise typer.Exit(int(Exit.FAILED))
+
+
 class ContractResult(msgspec.Struct):
     """Cases passed on each API server."""
 

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.cluster import targets, views
-from fairlead.cluster.kinds import Kind, Watch, watched
+from fairlead.cluster.kinds import POD, POD_GROUP, QUEUE, RESERVATION, Kind, Watch, watched
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.informer import Informer
@@ -27,6 +27,7 @@ from fairlead.cluster.translate import Change, Translator
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 
 _BIND_TRIES = 3
+_WRITTEN = (QUEUE, RESERVATION, POD_GROUP, POD)  # by a scheduler, with what the next one begins with
 _REPEATS, _REPEATS_LATER = 0.5, 10.0  # seconds until a deletion without an answer is sent again; doubled up to the second
 
 
@@ -84,6 +85,11 @@ class KubernetesCluster:
         for demand in sorted(self.translator.demands - self._demanded, key=lambda each: each.value):
             self._demanded.add(demand)
             self._watch(demand, StorageKnown() if demand is Watch.STORAGE else None)
+
+    async def current(self) -> None:
+        """Return once all that a scheduler wrote before the call has been delivered."""
+        informers = [self.informers[kind.path] for kind in _WRITTEN]
+        await asyncio.gather(*(informer.current() for informer in informers))
 
     def relist(self) -> None:
         """List every kind again, as after a 410."""

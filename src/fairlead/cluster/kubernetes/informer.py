@@ -26,6 +26,7 @@ _PAGE = 500
 _WATCH_SECONDS, _WATCH_SPREAD = 300, 300  # as client-go's reflectors: five to ten minutes, so that not all begin anew at once
 _SILENCE = 90.0  # the API server sends a bookmark about every minute
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 15.0
+_CATCH_UP, _ASK = 1.0, 0.02  # seconds without a move after which a watch is listed again instead; between two checks
 _REFUSED_WAIT = 2.0  # at most, while the API server may not have loaded the roles yet
 _LARGEST_EVENT = 8 << 20
 _NOT_SERVED = "this kind is not served: install it with `fairlead crds | kubectl apply -f -`; this process waits until then"
@@ -77,11 +78,12 @@ class Informer(Generic[View]):
         self._decode_list = msgspec.json.Decoder(views.RawList).decode
         self._watch_seconds = _WATCH_SECONDS + crc32(path.encode()) % _WATCH_SPREAD
         self._version = ""  # where the watch stands; empty: list first
+        self._held: dict[str, Change[View]] | None = None  # the latest of each object, until `release`
+        self._lists_begun = self._lists_done = 0  # done: the number of the latest that was reported whole
         self._stream: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """List and watch until cancelled. Trouble is waited out, never raised."""
-        synced = False
         wait = _FIRST_WAIT
         loop = asyncio.get_running_loop()
         refused_at: float | None = None
@@ -89,9 +91,9 @@ class Informer(Generic[View]):
             try:
                 if not self._version:
                     self._version = await self._list()
+                    first, self._lists_done = not self.listed, self._lists_begun
                     refused_at = None
-                    if not synced:
-                        synced = True
+                    if first and self._held is None:
                         self.on_synced()
                     wait = _FIRST_WAIT
                 before = self._version
@@ -130,9 +132,66 @@ class Informer(Generic[View]):
         else:
             self._version = ""
 
+    @property
+    def listed(self) -> bool:
+        """Whether all that exists has been received once."""
+        return self._lists_done > 0
+
+    def hold(self) -> None:
+        """Keep what is observed from now on, the latest of each object, until `release`. To be called before `run`."""
+        self._held = {}
+
+    def release(self) -> None:
+        """Report what was held, as a list does, and from now on what comes."""
+        held, self._held = self._held, None
+        if held:
+            self.report(list(held.values()))
+        if held is not None and self.listed:
+            self.on_synced()
+
+    def _deliver(self, changes: list[Change[View]]) -> None:
+        if self._held is None:
+            self.report(changes)
+            return
+        for change in changes:
+            if change.view is None:
+                self._held.pop(change.key, None)
+            else:
+                self._held[change.key] = change
+
+    async def current(self) -> None:
+        """Return once everything that was written before the call has been reported. `run` goes on beside it.
+
+        A list that begins after the call reports it. Where that takes more than one page the watch may come to the server's
+        present version sooner; but where nothing moves no event proves that it has.
+        """
+        begun, loop = self._lists_begun, asyncio.get_running_loop()
+        many = len(self.known) > _PAGE
+        wanted = await self._present() if many else ""
+        before, moved = self._version, loop.time()
+        while self._lists_done <= begun and not _reaches(self._version, wanted):
+            if self._version != before:
+                before, moved = self._version, loop.time()
+            if self._stream is not None and (not many or loop.time() - moved >= _CATCH_UP):
+                self.relist()
+            await asyncio.sleep(_ASK)
+
+    async def _present(self) -> str:
+        """The version of the server's data now."""
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                page = self._decode_list(await self.client.get(self.path, limit="1", **self._selected))
+                return page.metadata.resource_version
+            except (Unreachable, ApiError, msgspec.DecodeError) as error:
+                log.warning("version not read", path=self.path, error=str(error)[:300], wait=wait)
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, _LONGEST_WAIT)
+
     # -- list ----------------------------------------------------------------------------------
 
     async def _list(self) -> str:
+        self._lists_begun += 1
         seen: set[str] = set()
         token = ""
         while True:
@@ -156,7 +215,7 @@ class Informer(Generic[View]):
                 if change.view is not None:
                     changes.append(change)
             if changes:
-                self.report(changes)
+                self._deliver(changes)
             token = page.metadata.continue_
             if not token:
                 break
@@ -165,7 +224,7 @@ class Informer(Generic[View]):
         for key in gone:
             del self.known[key]
         if gone:
-            self.report([Change(key, None) for key in gone])
+            self._deliver([Change(key, None) for key in gone])
         return page.metadata.resource_version
 
     def _change(self, raw: msgspec.Raw) -> Change[View] | None:
@@ -234,7 +293,7 @@ class Informer(Generic[View]):
                         self.take(line, changes)
             finally:
                 if changes:
-                    self.report(changes)
+                    self._deliver(changes)
 
     def take(self, line: bytes, changes: list[Change[View]]) -> None:
         """Take one line of a watch in; what changed by it is appended to `changes`. Raises `TooOld`, `ApiError`."""
@@ -256,3 +315,8 @@ class Informer(Generic[View]):
         if change is not None and change.view is not None:
             self._version = self.known[change.key]
             changes.append(change)
+
+
+def _reaches(version: str, wanted: str) -> bool:
+    """Whether a version is another or a later one; versions of one server are numbers that grow."""
+    return version.isdecimal() and wanted.isdecimal() and int(version) >= int(wanted)

@@ -27,6 +27,8 @@ from fairlead.cluster.kubernetes.client import REFUSAL_GRACE, ApiError, Client, 
 
 log = structlog.get_logger("lease")
 
+_MOMENT = 0.01
+
 _RIGHT = (
     "it needs the rights get, update and create on leases.coordination.k8s.io in namespace {}: apply and bind charts/rbac.yaml"
 )
@@ -102,18 +104,26 @@ class Elector:
         """Whether another process held the lease when it was asked for last."""
         self._seen: tuple[str | None, str | None, int | None] | None = None
         self._seen_at = 0.0
+        self._lasts = duration
         self._held: Lease | None = None  # as it was written last
 
-    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def lead(
+        self,
+        work: Callable[[], Awaitable[None]],
+        *,
+        stand_by: Callable[[], None] = lambda: None,
+        drain: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         """Wait for the Lease, run `work` while holding it, and end when it is lost.
 
-        Cancelled from outside it releases the Lease, so that the next one need not wait.
+        Cancelled from outside it releases the Lease, so that the next one need not wait. stand_by: called each time another
+        process is found to hold it; drain: awaited before it is released.
         """
         async with self._line:
-            await self._lead(work)
+            await self._acquire(stand_by)
+            await self._lead(work, drain)
 
-    async def _lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        await self._acquire()
+    async def _lead(self, work: Callable[[], Awaitable[None]], drain: Callable[[], Awaitable[None]] | None) -> None:
         log.info("leading", identity=self.identity, epoch=self.epoch)
         worker = asyncio.ensure_future(work())
         renewal = asyncio.ensure_future(self._renew())
@@ -125,18 +135,29 @@ class Elector:
             else:
                 log.error("the lease was lost", identity=self.identity, epoch=self.epoch)
         finally:
-            for task in (worker, renewal):
-                task.cancel()
-            ended = await asyncio.gather(worker, renewal, return_exceptions=True)
-            await self._release()
+            # In a task of its own: a timeout that expires in one that is cancelled raises another cancellation (Python 3.11).
+            ended = await asyncio.ensure_future(self._end(worker, renewal, drain))
         if failed is not None:
             raise failed
-        if isinstance(ended[0], Exception):
-            log.warning(
-                "the leading task failed while it ended", error=repr(ended[0])[:300]
-            )  # the lease is gone, and that is why
+        if isinstance(ended, Exception):
+            log.warning("the leading task failed while it ended", error=repr(ended)[:300])  # the lease is gone, and that is why
 
-    async def _acquire(self) -> None:
+    async def _end(
+        self, worker: asyncio.Future[None], renewal: asyncio.Future[None], drain: Callable[[], Awaitable[None]] | None
+    ) -> BaseException | None:
+        """End what runs, then release the Lease, whatever comes of the rest. Returns what the worker raised."""
+        try:
+            if drain is not None and not worker.done() and not renewal.done():
+                await drain()
+        except Exception as error:  # noqa: BLE001 - the next leader waits for the release
+            log.warning("not drained", error=repr(error)[:300])
+        for task in (worker, renewal):
+            task.cancel()
+        ended = await asyncio.gather(worker, renewal, return_exceptions=True)
+        await self._release()
+        return ended[0]
+
+    async def _acquire(self, stand_by: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         refused_at: float | None = None
         while True:
@@ -145,6 +166,7 @@ class Elector:
                 if not self.waiting:
                     return
                 refused_at = None
+                stand_by()
             except (ApiError, Unreachable, msgspec.DecodeError) as error:
                 self.waiting = False
                 if refuses(error):
@@ -152,7 +174,14 @@ class Elector:
                 late = refused_at is not None and loop.time() - refused_at >= self.refusal_grace
                 hint = {"hint": _RIGHT.format(self.namespace)} if late and refuses(error) else {}
                 log.warning("lease not acquired", error=str(error)[:300], **hint)
-            await asyncio.sleep(self.retry)
+            await asyncio.sleep(self._pause())
+
+    def _pause(self) -> float:
+        """Seconds until the lease is asked for again: soon after the holder released it, and at once when it is over."""
+        if not self.waiting:
+            return self.retry
+        over = self._seen_at + self._lasts - asyncio.get_running_loop().time()
+        return min(self.retry / 2, max(over, 0.0) + _MOMENT)
 
     async def _try_acquire(self) -> bool:
         now = asyncio.get_running_loop().time()
@@ -171,7 +200,8 @@ class Elector:
         version = (spec.holder_identity, spec.renew_time, spec.lease_transitions)
         if version != self._seen:
             self._seen, self._seen_at = version, now
-        held = spec.holder_identity and now - self._seen_at < (spec.lease_duration_seconds or self.duration)
+        self._lasts = float(spec.lease_duration_seconds or self.duration)
+        held = spec.holder_identity and now - self._seen_at < self._lasts
         if held:
             return False
         epoch = (spec.lease_transitions or 0) + 1

@@ -39,12 +39,21 @@ class Lines:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._called = 0  # writers that were idle, and have not chosen yet
         self._polling = False
+        self._ended = asyncio.Event()  # a write has
 
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._writers):
                 group.create_task(self._write())
+
+    async def drain(self) -> None:
+        """Return once urgent writes, and those in flight, have ended. The others are given up."""
+        for line in self._lines[1:]:
+            line.clear()
+        while self._lines[URGENT] or self.in_flight:
+            self._ended.clear()
+            await self._ended.wait()
 
     @property
     def idle(self) -> bool:
@@ -117,6 +126,7 @@ class Lines:
                 elif not self._urgent and any(self._lines) and (not self._busy() or self._late()):
                     self._resume(self._width, taken=1)
                 self.in_flight -= 1
+                self._ended.set()
 
     async def _rest(self) -> None:
         """Wait until there is work; while only the core holds it back, check again a little later."""

@@ -15,8 +15,14 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-ROOT = Path(__file__).parents[2]
+from testbed.controlplane import ControlPlane
+
+_Object = dict[str, Any]
+
+_ROOT = Path(__file__).parents[1]
 MERGE = "application/merge-patch+json"
 _ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
 _ENTERED = """
@@ -33,27 +39,28 @@ mount -t tmpfs -o ro tmpfs /var/tmp
 mount -t tmpfs -o ro tmpfs /dev/shm
 {closed}
 cd /
-exec env -i $ENVIRONMENT setpriv --reuid {user} --regid {user} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
+exec env -i $ENVIRONMENT \\
+  setpriv --reuid {user} --regid {user} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
 """
 
 
 class Kubelet:
-    """Plays while the context is open. starts: addresses by pod, in the order in which they were started."""
+    """Plays while the context is open. addresses: by pod, in the order in which they were started."""
 
-    def __init__(self, plane, folder, namespace):
+    def __init__(self, plane: ControlPlane, folder: Path, namespace: str) -> None:
         self.plane, self.folder, self.namespace = plane, folder, namespace
         self.addresses: dict[str, str] = {}
-        self.running: dict[str, subprocess.Popen] = {}
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._ready: dict[str, bool] = {}
         self._ends = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._play, daemon=True)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ends.set()
         self._thread.join(60)
         for process in self.running.values():
@@ -63,13 +70,15 @@ class Kubelet:
         if self._failure is not None:
             raise self._failure
 
-    def log(self, pod):
+    def log(self, pod: str) -> str:
+        """What its container printed."""
         return (self.folder / pod / "log").read_text(errors="replace")
 
-    def logs(self):
+    def logs(self) -> str:
+        """The ends of all logs."""
         return "\n".join(f"--- {pod}\n{self.log(pod)[-3000:]}" for pod in self.addresses)
 
-    def _play(self):
+    def _play(self) -> None:
         try:
             while not self._ends.wait(0.2):
                 for pod in self.plane.request("GET", self._path())["items"]:
@@ -77,7 +86,7 @@ class Kubelet:
         except BaseException as error:  # noqa: BLE001 - raised where the context ends
             self._failure = error
 
-    def _sync(self, pod):
+    def _sync(self, pod: _Object) -> None:
         name = pod["metadata"]["name"]
         if pod["metadata"].get("deletionTimestamp"):
             if name in self.running:
@@ -92,14 +101,14 @@ class Kubelet:
         else:
             self._probe(pod)
 
-    def _delete(self, name):
+    def _delete(self, name: str) -> None:
         try:
             self.plane.request("DELETE", self._path(name), {"gracePeriodSeconds": 0})
         except urllib.error.HTTPError as error:
             if error.code != 404:
                 raise
 
-    def _start(self, pod):
+    def _start(self, pod: _Object) -> None:
         name, spec = pod["metadata"]["name"], pod["spec"]
         [container] = spec["containers"]
         given = self.folder / name
@@ -120,12 +129,12 @@ class Kubelet:
         environment = {
             "KUBERNETES_SERVICE_HOST": "127.0.0.1",
             "KUBERNETES_SERVICE_PORT": str(self.plane.port),
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": str(_ROOT / "src"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "HOME": "/nonexistent",
             **{each["name"]: self._value(each, name) for each in container.get("env", ())},
         }
-        kept = [str(path) for path in (ROOT, Path(sys.prefix)) if path.is_relative_to("/tmp")]  # noqa: S108
+        kept = [str(path) for path in (_ROOT, Path(sys.prefix)) if path.is_relative_to("/tmp")]  # noqa: S108
         outer = {
             **os.environ,
             "GIVEN": str(given),
@@ -144,13 +153,13 @@ class Kubelet:
                 env=outer,
             )
 
-    def _account(self, name):
+    def _account(self, name: str) -> dict[str, str]:
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{name}/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
         token = self.plane.request("POST", path, request)["status"]["token"]
         return {"token": token, "ca.crt": self.plane.authority.path.read_text(), "namespace": self.namespace}
 
-    def _mount(self, volume, path, given):
+    def _mount(self, volume: _Object, path: str, given: Path) -> str:
         """The command that mounts a volume."""
         lines = [f"mkdir -p {path}", f"mount -t tmpfs -o mode=1777 tmpfs {path}"]
         if path == "/tmp":  # noqa: S108
@@ -164,21 +173,20 @@ class Kubelet:
             lines += [f"cp {source}/* {path}/", f"chmod -R a+rX {path}", f"mount -o remount,ro {path}"]
         return "\n".join(lines)
 
-    def ip(self, pod):
+    def ip(self, pod: str) -> str:
         """Its address in its status, from a range for tests: the endpoints of Services are not on loopback."""
         return f"198.18.0.{self.addresses[pod].rpartition('.')[2]}"
 
-    def _value(self, variable, pod):
+    def _value(self, variable: _Object, pod: str) -> str:
         if "value" in variable:
-            return variable["value"]
+            return str(variable["value"])
         if "fieldRef" in variable["valueFrom"]:
-            assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
-            return self.ip(pod)
+            return self.ip(pod)  # the one field that is asked for
         key = variable["valueFrom"]["secretKeyRef"]
         secret = self.plane.request("GET", f"/api/v1/namespaces/{self.namespace}/secrets/{key['name']}")
         return base64.b64decode(secret["data"][key["key"]]).decode()
 
-    def _probe(self, pod):
+    def _probe(self, pod: _Object) -> None:
         name, [container] = pod["metadata"]["name"], pod["spec"]["containers"]
         probe = container["readinessProbe"]["httpGet"]
         ended = self.running[name].poll()
@@ -203,18 +211,18 @@ class Kubelet:
         }
         self.plane.request("PATCH", f"{self._path(name)}/status", {"status": status}, MERGE)
 
-    def _answers(self, url):
+    def _answers(self, url: str) -> bool:
         try:
             with urllib.request.urlopen(url, timeout=2) as reply:
-                return reply.status == 200
+                return bool(reply.status == 200)
         except OSError:
             return False
 
-    def _path(self, name=""):
+    def _path(self, name: str = "") -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods{'/' if name else ''}{name}"
 
 
-def audit_flags(folder, *users):
+def audit_flags(folder: Path, *users: str) -> list[str]:
     """Flags of an API server that logs the requests of some users."""
     policy = {
         "apiVersion": "audit.k8s.io/v1",
@@ -226,6 +234,6 @@ def audit_flags(folder, *users):
     return [f"--audit-policy-file={folder / 'audit-policy.yaml'}", f"--audit-log-path={folder / 'audit.log'}"]
 
 
-def audited(folder):
+def audited(folder: Path) -> list[_Object]:
     """The requests that were logged."""
     return [json.loads(line) for line in (folder / "audit.log").read_text().splitlines()]
