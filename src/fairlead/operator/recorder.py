@@ -138,10 +138,13 @@ class Recorder:
             except HistoryError as error:
                 self.failures += 1
                 log.error("history", error=str(error))
-                await asyncio.sleep(_OPEN_AGAIN / self.speed)
+            except Exception as error:  # noqa: BLE001 - the history stops no work
+                self.failures += 1
+                self.faults.note("history", "", error)
             else:
                 self._missing.discard("database")
                 return
+            await asyncio.sleep(_OPEN_AGAIN / self.speed)
 
     async def run(self) -> None:
         """Record until cancelled; what is known then is written still."""
