@@ -45,7 +45,7 @@ def requirements() -> str:
 
 def export(form: str, *options: str) -> str:
     """The lock file, without what only development needs, in another form."""
-    command = [uv(), "export", "--frozen", "--offline", "--no-dev", "--format", form, *options]
+    command = [uv(), "export", "--frozen", "--offline", "--no-default-groups", "--format", form, *options]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 

@@ -15,14 +15,16 @@ from tests.pages import PAGES, ROOT, Block
 
 PROGRAMS = {
     *("fairlead", "kubectl", "make", "export", "cat", "cd", "pip", "python", "createdb", "pg_dump", "psql", "sqlite3", "git"),
-    *("helm", "uv", "curl", "pytest", "pulumi"),
+    *("helm", "uv", "curl", "pytest", "pulumi", "pg_restore", "podman"),
 }
 # Drawings, layouts of folders and other texts that no program reads.
 DRAWINGS = {
     "architecture.md": 2,
     "design/cluster-in-a-box.md": 1,
     "design/core-layers.md": 1,
+    "design/history-databases.md": 1,
     "design/install.md": 1,
+    "design/standby.md": 1,
     "traces.md": 1,
 }
 FIELDS = {kind: {each.path for each in fields} for kind, fields in reference.kinds().items()}

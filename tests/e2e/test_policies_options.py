@@ -3,8 +3,8 @@
 import pytest
 
 from testbed import tenants
-from testbed.objects import pod, pod_group
 from testbed.kubelet import MERGE
+from testbed.objects import pod, pod_group
 
 pytestmark = pytest.mark.e2e
 
