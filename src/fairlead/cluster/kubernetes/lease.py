@@ -181,7 +181,7 @@ class Elector:
         if not self.waiting:
             return self.retry
         over = self._seen_at + self._lasts - asyncio.get_running_loop().time()
-        return min(self.retry / 2, max(over, 0.0) + _MOMENT)
+        return min(self.retry / 4, max(over, 0.0) + _MOMENT)
 
     async def _try_acquire(self) -> bool:
         now = asyncio.get_running_loop().time()
