@@ -1,5 +1,8 @@
 """The page of figures: what its marks name is measured by a command, and stands there as it was measured."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from benchmarks import run
@@ -13,6 +16,17 @@ def test_every_marked_figure_is_one_of_a_command_and_stands_as_it_was_measured()
     assert set(marked) == known
     assert run.FIGURES.keys() <= run.COMMANDS.keys()
     assert run.filled(page, run.kept()) == page
+
+
+def test_claims_of_the_readme_are_figures_of_the_page():
+    claims = (Path(__file__).parents[1] / "README.md").read_text().split("## Measured\n")[1].split("\n## ")[0]
+    rows = [line.split(" | ") for line in claims.splitlines() if line.startswith("| ")][1:]
+    page = run.PAGE.read_text()
+    assert len(rows) == 5
+    for row in rows:
+        figures = re.findall(r"\d[\d,]*\.?\d+", row[1])
+        assert figures
+        assert [figure for figure in figures if figure not in page] == []
 
 
 def test_every_dimension_has_a_figure():
