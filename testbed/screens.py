@@ -7,15 +7,16 @@ HTTP as it is, and the commands are run as a user runs them. So the same code ma
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import subprocess
-import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
 from fairlead.api import names
+from fairlead.cli.main import app
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.http import Server
 from fairlead.scheduler.app import Options
@@ -32,7 +33,7 @@ _HOUR = 3600.0
 _MARKED = re.compile(r"<!-- screen: (.+?) -->\n```text\n(.*?)```\n", re.DOTALL)
 # (minute, namespace, name, members, GPUs of each, hours that it runs, hours that are declared)
 _JOBS = (
-    (0, "vision", "resnet", 2, 8, 9.0, 10),
+    (0, "vision", "train", 2, 8, 9.0, 10),
     (1, "language", "bert", 2, 8, 5.0, 6),
     (2, "robotics", "grasp", 3, 4, 14.0, 15),
     (4, "vision", "segment", 1, 8, 3.5, 4),
@@ -65,8 +66,8 @@ def _job(name: str, members: int, gpus: int, runs: float, declared: int) -> dict
     return job
 
 
-def screens() -> dict[str, str]:
-    """Each command, and what it prints."""
+def screens(commands: Sequence[str] = SCREENS) -> dict[str, str]:
+    """Each command, and what it prints. Raises `RuntimeError` for one that fails."""
     quiet()
 
     async def main() -> World:
@@ -76,22 +77,23 @@ def screens() -> dict[str, str]:
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         world = runner.run(main())
-        return asyncio.run(_printed(world))
+        return asyncio.run(_printed(world, commands))
 
 
-async def _printed(world: World) -> dict[str, str]:
+async def _printed(world: World, commands: Sequence[str]) -> dict[str, str]:
     """The world's time stands still from now on: no process of it runs."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kubeconfig"
         async with Server(world.wire) as server:
             server.write_kubeconfig(path)
-            return {command: await asyncio.to_thread(_run, command, path) for command in SCREENS}
+            return {command: await asyncio.to_thread(_run, command, path) for command in commands}
 
 
 def _run(command: str, kubeconfig: Path) -> str:
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": str(_WIDTH), "NO_COLOR": "1", "TERM": "dumb"}
-    words = [sys.executable, "-m", "fairlead", *command.split()]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    environment = {"KUBECONFIG": str(kubeconfig), "COLUMNS": str(_WIDTH), "NO_COLOR": "1", "TERM": "dumb"}
+    done = CliRunner().invoke(app, command.split(), env=environment)
+    if done.exit_code:
+        raise RuntimeError(f"fairlead {command}: {done.output}")
     return "\n".join(line.rstrip() for line in done.stdout.rstrip().splitlines()) + "\n"
 
 

@@ -51,13 +51,14 @@ def invocations(page: Path) -> Iterator[tuple[str, list[str]]]:
     content = page.read_text()
     for block in blocks(page):
         for line in re.sub(r"\\\n\s*", "", block.text).split("\n"):
-            yield from _of_line(line)
+            yield from commands(line)
     for each in _INLINE.finditer(_FENCED.sub("", content)):
         if each[1].startswith("fairlead "):
-            yield from _of_line(each[1])
+            yield from commands(each[1])
 
 
-def _of_line(line: str) -> Iterator[tuple[str, list[str]]]:
+def commands(line: str) -> Iterator[tuple[str, list[str]]]:
+    """The same for one line."""
     for part in re.split(r"\s\|\s|;\s|\s&&\s|\s>>?\s|\s2>&1|\s<\s|\$\(", re.sub(r"\s#.*", "", line).strip()):
         command = re.sub(r"^(\w+=\S*\s+|\$ )+", "", part.strip())
         if command.startswith("fairlead "):
