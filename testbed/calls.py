@@ -74,6 +74,12 @@ def worse(name: str, now: Calls, before: Calls) -> list[str]:
     return found
 
 
+def with_entry(changelog: str, line: str) -> str:
+    """A changelog with one more entry at the end of the first group of changes."""
+    before, heading, after = changelog.partition("\n### Fixed\n")
+    return f"{before.rstrip()}\n- {line}\n{heading}{after}"
+
+
 def main() -> int:
     """Compare, or record."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -95,7 +101,7 @@ def main() -> int:
         )
         text = CHANGELOG.read_text()
         if chosen.update not in text:
-            CHANGELOG.write_text(f"{text.rstrip()}\n- {chosen.update}\n")
+            CHANGELOG.write_text(with_entry(text, chosen.update))
         return 0
     print("\n".join(problems))
     return 1 if problems else 0

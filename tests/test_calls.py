@@ -34,5 +34,11 @@ def test_what_counts_as_worse(now, problems):
     assert calls.worse("a", Calls([10, 20], now), Calls([10, 20], [100.0, 100.0])) == problems
 
 
+def test_an_entry_of_the_changelog_is_one_of_the_changes():
+    before = "# Changelog\n\n## 2\n\n### Changed\n\n- a\n\n### Fixed\n\n- b\n"
+    assert calls.with_entry(before, "c") == before.replace("- a\n", "- a\n- c\n")
+    assert calls.with_entry("# Changelog\n\n- a\n", "c") == "# Changelog\n\n- a\n- c\n"
+
+
 def test_other_sizes_are_recorded_anew():
     assert "record anew" in calls.worse("a", Calls([10, 30], [1.0, 1.0]), Calls([10, 20], [1.0, 1.0]))[0]
