@@ -36,6 +36,7 @@ from fairlead.scheduler.reports import expected_starts
 from fairlead.scheduler.reports.groups import GroupReports
 from fairlead.scheduler.reports.queues import QueueReports
 from fairlead.scheduler.reports.reservations import ReservationReports
+from fairlead.scheduler.standby import Standby
 from tests.builders import group, node, pod, queue
 
 
@@ -306,6 +307,7 @@ class Ready:
     def __init__(self, core):
         self.core = core
         self.client = Client(Config("http://nowhere"))
+        self._standby = None
         self.elector = Elector(self.client, namespace="kube-system", name="fairlead-scheduler", healthy=lambda: True)
 
     _unready = app.Scheduler._unready
@@ -318,9 +320,11 @@ async def test_readiness_of_the_inline_core(monkeypatch):
     core.start()
     assert ready._unready()
     assert ready._unfit()
-    ready.elector.waiting = True
+    ready.elector.waiting, ready._standby = True, Standby()
+    assert (bool(ready._unready()), bool(ready._unfit())) == (True, True)  # it does not know the cluster yet
+    ready._standby.take([Synced()])
     assert (bool(ready._unready()), ready._unfit()) == (True, "")
-    ready.elector.waiting = False
+    ready.elector.waiting, ready._standby = False, None
     core.send([Upsert(node("n")), Synced()])
     core._pass()
     assert ready._unready() == ready._unfit() == ""
