@@ -27,8 +27,8 @@ MERGE = "application/merge-patch+json"
 _ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
 _ENTERED = """
 set -e
-for path in $KEPT; do mkdir -p "$STAGE$path"; mount --rbind "$path" "$STAGE$path"; done
 mount -t tmpfs -o mode=755 tmpfs /run
+for path in $KEPT; do mkdir -p "/run/kept$path"; mount --rbind "$path" "/run/kept$path"; done
 mkdir -p {account}
 cp "$GIVEN"/account/* {account}/
 chmod -R a+rX /run/secrets
@@ -113,7 +113,6 @@ class Kubelet:
         [container] = spec["containers"]
         given = self.folder / name
         (given / "account").mkdir(parents=True)
-        (given / "stage").mkdir()
         number = len(self.addresses) + 2
         address = self.addresses[name] = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.{number}"
         for file, text in self._account(spec["serviceAccountName"]).items():
@@ -122,7 +121,7 @@ class Kubelet:
             each["name"]: each["mountPath"] for each in container["volumeMounts"] if not each["mountPath"].startswith("/var/run")
         }
         mounts = [self._mount(volume, mounted[volume["name"]], given) for volume in spec["volumes"] if volume["name"] in mounted]
-        mounts.sort(key=lambda lines: "$STAGE" in lines)  # what is below /tmp is read before
+        mounts.sort(key=lambda lines: "/run/kept" in lines)  # what is below /tmp is read before
         user = spec["securityContext"]["runAsUser"]
         closed = "" if "/tmp" in mounted.values() else "mount -t tmpfs -o ro tmpfs /tmp"  # noqa: S108
         script = _ENTERED.format(account=_ACCOUNT, mounts="\n".join(mounts), closed=closed, user=user)
@@ -138,7 +137,6 @@ class Kubelet:
         outer = {
             **os.environ,
             "GIVEN": str(given),
-            "STAGE": str(given / "stage"),
             "KEPT": " ".join(kept),
             "ENVIRONMENT": " ".join(f"{key}={value}" for key, value in environment.items()),
         }
@@ -163,7 +161,7 @@ class Kubelet:
         """The command that mounts a volume."""
         lines = [f"mkdir -p {path}", f"mount -t tmpfs -o mode=1777 tmpfs {path}"]
         if path == "/tmp":  # noqa: S108
-            lines.append('for path in $KEPT; do mkdir -p "$path"; mount --rbind "$STAGE$path" "$path"; done')
+            lines.append('for path in $KEPT; do mkdir -p "$path"; mount --rbind "/run/kept$path" "$path"; done')
         if "configMap" in volume:
             source = given / volume["name"]
             source.mkdir()
