@@ -51,11 +51,11 @@ def both(monkeypatch):
         seen["tried"] += len(found)
         return found
 
-    def compared(state, unit, placed, *, all_queues):
-        found = search(state, unit, placed, all_queues=all_queues)
+    def compared(state, unit, placed, *, all_queues, borrowing):
+        found = search(state, unit, placed, all_queues=all_queues, borrowing=borrowing)
         if all_queues:
             return found
-        everything = search(state, unit, placed, all_queues=True)
+        everything = search(state, unit, placed, all_queues=True, borrowing=borrowing)
         if found is None:
             seen["made again"] += 1
             return None

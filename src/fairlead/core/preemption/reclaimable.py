@@ -11,29 +11,22 @@ deserves something then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
-from itertools import count
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation
 from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption.claimants import claimants
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
-from fairlead.core.preemption.search import by_upstream, preempt
-from fairlead.core.preemption.trial import Trial, may_claim
+from fairlead.core.preemption.search import preempt
+from fairlead.core.preemption.trial import Trial
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.entitlement import beyond_quota, within_share
-from fairlead.core.queues.requests import is_hopeless
-from fairlead.core.queues.tree import PendingClass, QueueNode, QueuePosition, UnitKey, pending_class_of
+from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.queues.waiting import BlockedBy
 from fairlead.core.state.cluster import ClusterState
-
-_MOST = 256
-"""So many units of a pending class find free places in one trial; what is behind them is not tried."""
-
-T = TypeVar("T")
 
 
 class Reclaimed(NamedTuple):
@@ -55,43 +48,6 @@ Refused = allocation.Refused | Reclaimed
 """Why a unit does not start."""
 
 
-class _Line:
-    """A pending class. unit: the next of it that is served."""
-
-    __slots__ = ("_behind", "queue", "unit")
-
-    def __init__(self, queue: QueueNode, first: Unit) -> None:
-        self.queue = queue
-        self.unit = first
-        self._behind: list[tuple[UnitKey, int, Unit]] | None = None  # put in order only once the first has found a place
-
-    def key(self) -> UnitKey:
-        """The key of its next in its queue, as of now."""
-        return self.queue.unit_key(self.unit)
-
-    def go_on(self) -> bool:
-        """Its next was tried: those behind it are only if it found a place. Whether there is another."""
-        pending_class = pending_class_of(self.unit)
-        if self.unit.tasks[0].row < 0 or pending_class is None:
-            return False
-        if self._behind is None:
-            others = [unit for unit in pending_class.in_order()[:_MOST] if unit is not self.unit]
-            self._behind = [(self.queue.unit_key(unit), number, unit) for number, unit in enumerate(others)]
-            heapify(self._behind)
-        if not self._behind:
-            return False
-        self.unit = _next(self._behind, self.queue.unit_key)
-        heappop(self._behind)
-        return True
-
-
-def _next(heap: list[tuple[UnitKey, int, T]], key: Callable[[T], UnitKey]) -> T:
-    """What is next, the first in the heap then. Keys only get worse while others are placed: what is out of date sinks."""
-    while (present := key(heap[0][2])) != heap[0][0]:
-        heapreplace(heap, (present, heap[0][1], heap[0][2]))
-    return heap[0][2]
-
-
 def goes_beyond(state: ClusterState, unit: Unit) -> bool:
     """Whether a unit would bring its queue beyond its quota of something that is scarce: only then can it be reclaimed."""
     disputed = state.queues.fair.disputed
@@ -107,10 +63,14 @@ def goes_beyond(state: ClusterState, unit: Unit) -> bool:
 
 
 class Reclaimer(NamedTuple):
-    """The unit that would reclaim, if there is one; and what blocks the pending classes that were tried for it."""
+    """The unit that would reclaim, if there is one; and what blocks the pending classes that were tried for it.
+
+    borrowed: something that waits found a free place beyond its queue's quota.
+    """
 
     unit: Unit | None
     blocked: dict[PendingClass, BlockedBy]
+    borrowed: bool = False
 
 
 def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Reclaimer:
@@ -118,16 +78,31 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Reclai
 
     placed: tasks of `unit` that have places now, inside an open mark of the undo log. The state is left as it was. Those that
     wait are tried in the order in which they would be served, and one that finds a free place keeps it meanwhile: each may fit
-    where all together do not.
+    where all together do not. What goes beyond its own queue's quota may be held back in its turn, and then others find other
+    places: so if there was such a thing, all are tried once more without it.
     """
     if _is_not_reclaimed(state, placed[0]):
         return Reclaimer(None, {})
-    found = _search(state, unit, placed, all_queues=False)
-    return found if found is not None else _search(state, unit, placed, all_queues=True) or Reclaimer(None, {})
+    found = _of_some_queues(state, unit, placed, borrowing=True)
+    if found.unit is not None or not found.borrowed:
+        return found
+    again = _of_some_queues(state, unit, placed, borrowing=False)
+    return Reclaimer(again.unit, found.blocked | again.blocked)
 
 
-def _search(state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queues: bool) -> Reclaimer | None:
-    """One trial. all_queues: also of queues in which all seems in vain; None: some of these must be tried."""
+def _of_some_queues(state: ClusterState, unit: Unit, placed: Sequence[Task], *, borrowing: bool) -> Reclaimer:
+    """A trial without the queues in which all seems in vain; if some of these must be tried, one of all queues."""
+    found = _search(state, unit, placed, all_queues=False, borrowing=borrowing)
+    return found or _search(state, unit, placed, all_queues=True, borrowing=borrowing) or Reclaimer(None, {})
+
+
+def _search(
+    state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queues: bool, borrowing: bool = True
+) -> Reclaimer | None:
+    """One trial. all_queues: also of queues in which all seems in vain; None: some of these must be tried.
+
+    borrowing: what goes beyond its own queue's quota keeps a free place.
+    """
     # The queue in which it waits: members of a gang may be in others, too.
     log, own = state.log, state.queues.queues[unit.tasks[0].queue]
     mark, tried, blocked = log.mark(), list[Unit](), dict[PendingClass, BlockedBy]()
@@ -136,8 +111,8 @@ def _search(state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queu
         log.set(task, "started", state.services.now)
     _suppose_gone(state)
     within = within_share(state.queues.fair, own.path, [(name, 0) for name, _ in state.queues.tree.asked_together(placed)])
-    trial, found = Trial(state, own, within=within, all_queues=all_queues), None
-    for each in _claimants(trial):
+    trial, found = Trial(state, own, within=within, all_queues=all_queues, borrowing=borrowing), None
+    for each in claimants(trial):
         if _could_reclaim(trial, each, tried, blocked):
             found = each
             break
@@ -147,7 +122,7 @@ def _search(state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queu
     for each in tried:
         for task in each.tasks:
             task.become(TaskState.WAITING)
-    return None if trial.stale else Reclaimer(found, blocked)
+    return None if trial.stale else Reclaimer(found, blocked, trial.borrowed)
 
 
 def _suppose_gone(state: ClusterState) -> None:
@@ -179,88 +154,6 @@ def _is_not_reclaimed(state: ClusterState, task: Task) -> bool:
     return bool(service.express) and task.level < service.express
 
 
-def _claimants(trial: Trial) -> Iterator[Unit]:
-    """What waits in other queues, as it would be served: what is to be tried in this pass, then what was refused before.
-
-    Queue by queue, in each by place. The next of a pending class comes only if the one before it found a place, members beyond
-    their gang's minimum only if that did.
-    """
-    state = trial.state
-    for refused in (False, True):
-        queues = [[_Line(node, first) for first in _firsts(state, node, refused=refused)] for node in trial.queues()]
-        yield from _in_turn(state, queues)
-
-
-def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
-    """The units of pending classes, queue by queue, as they would be served."""
-    queues, numbers = state.queues, count()
-    order: list[tuple[QueuePosition, int, list[tuple[UnitKey, int, _Line]]]] = []
-    for classes in waiting:
-        lines = [(line.key(), next(numbers), line) for line in classes]
-        heapify(lines)
-        if lines:
-            order.append((queues.waiting.queue_position(lines[0][2].unit), next(numbers), lines))
-    heapify(order)
-    while order:
-        queue_position, number, lines = order[0]
-        _, line_number, line = lines[0]
-        if (present := queues.waiting.queue_position(line.unit)) != queue_position:
-            heapreplace(order, (present, number, lines))
-            continue
-        yield line.unit
-        later = _later(state, line.unit)
-        if line.go_on():
-            heapreplace(lines, (line.key(), line_number, line))
-        else:
-            heappop(lines)
-        for first in later:
-            heappush(lines, (line.queue.unit_key(first), next(numbers), _Line(line.queue, first)))
-        if lines:
-            heapreplace(order, (queues.waiting.queue_position(_next(lines, _Line.key).unit), number, lines))
-        else:
-            heappop(order)
-
-
-def _later(state: ClusterState, unit: Unit) -> list[Unit]:
-    """The first of each pending class of those members of a gang that come to wait once its minimum, just tried, has places."""
-    log = state.log
-    if not unit.later or unit.tasks[0].row < 0:
-        return []
-    node, pending_classes = state.queues.queues[unit.tasks[0].queue], dict[tuple[object, ...], PendingClass]()
-    for task in unit.later:
-        if task.queue != node.name:
-            continue  # hardly any gang has members in several queues
-        log.set(task, "beyond", True)  # noqa: FBT003 - what the attribute becomes
-        task.become(task.state, log)
-        each = Unit((task,), 1, unit.gang)
-        log.set(task, "unit", each)
-        pending_class = pending_classes.get(each.composition)
-        if pending_class is None:
-            pending_class = pending_classes[each.composition] = PendingClass(node, each.composition, each)
-        each.pending_class = pending_class
-        pending_class.add(each)
-    return [first for pending_class in pending_classes.values() if (first := pending_class.first()) is not None]
-
-
-def _firsts(state: ClusterState, node: QueueNode, *, refused: bool) -> Iterator[Unit]:
-    """The first of each pending class of a queue that a larger share could help. refused: of those that were, or the others.
-
-    None where no class of the queue is entitled to take from others: what is placed meanwhile makes none more entitled.
-    """
-    waiting = [each for each in node.pending_classes.values() if each.waiting]
-    claims = may_claim(state, node)
-    if not any(claims(pending_class.core) for pending_class in waiting):
-        return
-    for pending_class in waiting:
-        if state.queues.waiting.is_refused(pending_class) is not refused or is_hopeless(pending_class):
-            continue
-        first = pending_class.first()
-        if first is None or by_upstream(first) or first.tasks[0].pod.never_preempts:
-            continue
-        if node.blocked is None or first.rank <= node.blocked:
-            yield first
-
-
 def _could_reclaim(trial: Trial, unit: Unit, tried: list[Unit], blocked: dict[PendingClass, BlockedBy]) -> bool:
     """Whether a unit that waits could be placed by reclaiming below the queue that parts another from its own.
 
@@ -276,9 +169,13 @@ def _could_reclaim(trial: Trial, unit: Unit, tried: list[Unit], blocked: dict[Pe
     if rivals is None or (scarce and not preemption.entitled):
         return False
     tried.append(unit)
-    mark = state.log.mark()
+    mark, beyond = state.log.mark(), goes_beyond(state, unit)
     if isinstance(allocation.allocate(state, unit), list):
+        if beyond and not trial.borrowing:
+            state.log.rollback(mark)
+            return False
         state.log.commit()
+        trial.borrowed = trial.borrowed or beyond
         trial.placed(unit)
         return False
     if not preemption.entitled or not any(preemption.reclaims_from(each) for each in trial.lenders(preemption)):

@@ -25,15 +25,18 @@ class Trial:
     """What was just placed, and is being asked about.
 
     own: its queue. within: whether that, and those above it, stay within their shares; if not, it goes before no entitled job,
-    whatever the victims. all_queues: none is left out. stale: since something was placed, a queue that was left out may not be in
+    whatever the victims. all_queues: none is left out. borrowing: what goes beyond its queue's quota keeps a free place;
+    borrowed: something did. stale: since something was placed, a queue that was left out may not be in
     vain any more. over: all that is left is in vain.
     """
 
-    def __init__(self, state: ClusterState, own: QueueNode, *, within: bool, all_queues: bool) -> None:
+    def __init__(self, state: ClusterState, own: QueueNode, *, within: bool, all_queues: bool, borrowing: bool) -> None:
         self.state = state
         self.own = own
         self.within = within
         self.all_queues = all_queues
+        self.borrowing = borrowing
+        self.borrowed = False
         self.stale = False
         self.over = False
         self._left_out: list[QueueNode] = []

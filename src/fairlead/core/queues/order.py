@@ -108,7 +108,7 @@ class QueueOrder:
         if head is None:
             node.listed = 0
         else:
-            self._enter(node, self._key(node, head))
+            self._enter(node, self.key(node, head))
 
     def _enter(self, node: QueueNode, key: Key) -> None:
         self._sequence += 1
@@ -123,7 +123,8 @@ class QueueOrder:
     def _step(node: QueueNode, head: Unit, share: Callable[[QueueNode, Unit], float]) -> Step:
         return -node.policy.priority, share(node, head), -node.guarantee, head.rank.created, head.tasks[0].pod.uid
 
-    def _key(self, node: QueueNode, head: Unit) -> Key:
+    def key(self, node: QueueNode, head: Unit) -> Key:
+        """How a queue compares with its siblings, with a unit as its head."""
         priority, rank = -node.policy.priority, head.rank
         step = priority, self._share(node, head), -node.guarantee, rank.created, head.tasks[0].pod.uid
         return priority if node.parent is None else 0, not head.express, step
@@ -142,7 +143,7 @@ class QueueOrder:
                 heappop(heap)
                 node.listed = 0
                 continue
-            present = self._key(node, head)
+            present = self.key(node, head)
             if present == key:
                 return head
             heapreplace(heap, (present, entry, node))
