@@ -78,7 +78,7 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Reclai
 
     placed: tasks of `unit` that have places now, inside an open mark of the undo log. The state is left as it was. Those that
     wait are tried in the order in which they would be served, and one that finds a free place keeps it meanwhile: each may fit
-    where all together do not. What goes beyond its own queue's quota may be held back in its turn, and then others find other
+    where all together do not. What goes beyond its own queue's quota may be held back, too, and then others find other
     places: so if there was such a thing, all are tried once more without it.
     """
     if _is_not_reclaimed(state, placed[0]):
