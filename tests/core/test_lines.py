@@ -41,7 +41,7 @@ def agree(waiting, rnd):
             heap = queue.parent.below if queue.parent is not None else waiting.order._top
             (key,) = [entry[0] for entry in heap if entry[1] == queue.listed]
             assert queue.head is waiting.order._head_of(queue), f"{queue} has another head than is remembered"
-            assert key == waiting.order._key(queue, queue.head), f"the key of {queue} is not as it is remembered"
+            assert key == waiting.order.key(queue, queue.head), f"the key of {queue} is not as it is remembered"
 
 
 def stopped_rightly(state):
