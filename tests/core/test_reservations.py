@@ -65,7 +65,7 @@ def test_others_run_there_meanwhile_if_they_end_in_time_or_take_the_rest():
     assert placed(decided) == {}
     reason = refused(decided)["another"]
     assert reason.code == "Reservation"
-    assert "reserved for pod/uid-big, which starts in about 3570 s; the run time of this pod is unknown" in reason.message
+    assert "reserved for pod/ns/big, which starts in about 3570 s; the run time of this pod is unknown" in reason.message
     state.remove_pod("uid-long")
     assert start(state, 40.0) == {"big": "a"}, "sooner than was thought"
     assert set(kept(state)) == {"pod/uid-endless"}, "the next in line"

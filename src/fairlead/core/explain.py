@@ -24,6 +24,7 @@ from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.reclaimable import Reclaimed, Refused
+from fairlead.core.queues.reservations import Hold
 from fairlead.core.state.cluster import ClusterState
 
 _SHARE_NOTHING = "don't share their GPUs"
@@ -116,13 +117,18 @@ def reserved(state: ClusterState, task: Task) -> Reason | None:
     return _reserved(state, found) if found is not None else None
 
 
+def _holder(hold: Hold) -> str:
+    """For whom nodes are reserved, `gang/NAMESPACE/NAME` or `pod/NAMESPACE/NAME`: a UID is no name to users."""
+    return f"{hold.key.partition('/')[0]}/{hold.unit.key}" if hold.unit is not None else hold.key
+
+
 def _reserved(state: ClusterState, found: ReservedForOthers) -> Reason:
     task, first = found.task, found.hold
     wait = max(0.0, first.start - state.reserved.now)
     numbers = {"nodes": found.nodes, "begins_in": int(wait)}
     if found.queue is not None:
         queue = f"the remaining capacity of queue {found.queue.name!r}"
-        message = f"{queue} is reserved for {first.key}, which starts in about {wait:.0f} s"
+        message = f"{queue} is reserved for {_holder(first)}, which starts in about {wait:.0f} s"
         return Reason(ReasonCode.RESERVATION, message, numbers)
     total = state.runtimes.total(task) if first.given is None else state.services.limits.of(task)
     if total is None or math.isinf(total):
@@ -135,7 +141,7 @@ def _reserved(state: ClusterState, found: ReservedForOthers) -> Reason:
             )
     if first.head is not None:
         runs = "other jobs passed it for too long, so only jobs that a time limit ends before its start may use them"
-    message = f"{found.nodes} suitable nodes are reserved for {first.key}, which starts in about {wait:.0f} s; {runs}"
+    message = f"{found.nodes} suitable nodes are reserved for {_holder(first)}, which starts in about {wait:.0f} s; {runs}"
     return Reason(ReasonCode.RESERVATION, message, numbers)
 
 
