@@ -15,10 +15,11 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.cli import aijobs
 from fairlead.cli.explanations import by_leader, by_status
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail, progress
-from fairlead.cli.snapshot import KubeconfigOption, Snapshot, default_namespace, list_all, read, run, span
+from fairlead.cli.snapshot import KubeconfigOption, Snapshot, default_namespace, read, run, span
 from fairlead.cluster import views
 from fairlead.cluster.kinds import NODE
 from fairlead.cluster.kubernetes.client import ApiError, Client
+from fairlead.cluster.kubernetes.listing import list_all
 from fairlead.core.forecast import forecast
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.queue_position import blocked_by

@@ -17,7 +17,7 @@ import typer
 
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
-from fairlead.cli.snapshot import KubeconfigOption, default_namespace, list_all, run
+from fairlead.cli.snapshot import KubeconfigOption, default_namespace, run
 from fairlead.cluster import cases, storage_views, views, workloads
 from fairlead.core.feasibility import Judgement
 from fairlead.core.pods.tasks import Task
@@ -164,6 +164,7 @@ def _judge_live(kubeconfig: str, namespace: str, name: str) -> Report:
 
 async def _read(client: Client) -> dict[str, list[Any]]:
     from fairlead.cluster.kubernetes.client import ApiError
+    from fairlead.cluster.kubernetes.listing import list_all
 
     async def listed(path: str, view: type[msgspec.Struct], *, needed: bool) -> list[Any]:
         try:

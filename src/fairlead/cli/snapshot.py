@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -18,22 +18,10 @@ from fairlead.api.reasons import Reason
 from fairlead.cli.leader import Leader
 from fairlead.cli.output import Exit, Output, fail, progress
 from fairlead.cluster import views
-from fairlead.cluster.kinds import (
-    BUDGET,
-    NAMESPACE,
-    NODE,
-    NODE_POOL,
-    POD,
-    POD_GROUP,
-    PRIORITY_CLASS,
-    QUEUE,
-    RESERVATION,
-    SERVICE_CLASS,
-    STORAGE,
-    Kind,
-)
+from fairlead.cluster.kinds import STORAGE
 from fairlead.cluster.kubernetes.client import ApiError, Client, ReadOnly, Unreachable
 from fairlead.cluster.kubernetes.config import ConfigError, load
+from fairlead.cluster.kubernetes.listing import everything, list_all
 from fairlead.cluster.port import Synced, Upsert
 from fairlead.cluster.translate import Change, Objects, first_events
 from fairlead.core.model.pods import Pod
@@ -44,7 +32,6 @@ from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.explanations import reason_of
 from fairlead.scheduler.outputs import Output as Decision
 
-View = TypeVar("View", bound=msgspec.Struct)
 ByLeader = Callable[[Leader, float], Awaitable[tuple[Any, Any] | None]]
 """Makes a view from the leader's answers; takes the time by the server's clock, too."""
 
@@ -61,8 +48,6 @@ SeenFromOption = Annotated[
 ]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 IntervalOption = Annotated[float, typer.Option(min=0.2, max=3600, help="With --watch: seconds between two refreshes.")]
-
-_PAGE = 500
 
 
 class Snapshot:
@@ -186,59 +171,17 @@ class Snapshot:
 
 async def read(client: Client, report: Callable[[int, int], None] | None = None) -> Snapshot:
     """List everything. report: takes how many pods are listed, of all. Raises `ApiError` and `Unreachable`."""
-    missing: list[str] = []
-
-    async def listed(kind: Kind[View]) -> list[View]:
-        try:
-            return await list_all(client, kind.path, kind.view, report if kind is POD else None)
-        except ApiError as error:
-            if (kind.is_ours or kind is BUDGET) and error.code == 404:
-                missing.append(kind.plural)
-                return []
-            raise
-
-    nodes, pods, namespaces = await asyncio.gather(listed(NODE), listed(POD), listed(NAMESPACE))
-    queues, groups, classes, reservations, pools, priorities = await asyncio.gather(
-        listed(QUEUE), listed(POD_GROUP), listed(SERVICE_CLASS), listed(RESERVATION), listed(NODE_POOL), listed(PRIORITY_CLASS)
-    )
-    snapshot = Snapshot(client.server_time or time.time(), missing=tuple(sorted(missing)))
-    snapshot.nodes, snapshot.pods, snapshot.namespaces, snapshot.queues, snapshot.groups = nodes, pods, namespaces, queues, groups
-    snapshot.classes, snapshot.reservations, snapshot.pools, snapshot.priorities = classes, reservations, pools, priorities
-    try:
-        snapshot.budgets = await listed(BUDGET)
-    except ApiError as error:
-        if error.code != 403:  # without these rights evictions are shown that budgets would not allow
-            raise
-    if any(volume.persistent_volume_claim or volume.ephemeral for pod in pods for volume in pod.spec.volumes or ()):
+    objects, missing = await everything(client, report)
+    snapshot = Snapshot(objects.now, missing=missing)
+    snapshot.nodes, snapshot.pods, snapshot.namespaces = objects.nodes, objects.pods, objects.namespaces
+    snapshot.queues, snapshot.groups, snapshot.classes = objects.queues, objects.groups, objects.classes
+    snapshot.reservations, snapshot.pools, snapshot.priorities = objects.reservations, objects.pools, objects.priorities
+    snapshot.budgets = objects.budgets
+    if any(volume.persistent_volume_claim or volume.ephemeral for pod in snapshot.pods for volume in pod.spec.volumes or ()):
         for kind in STORAGE:
-            snapshot.storage[kind.name] = [Change(kind.key(each.metadata), each) for each in await listed(kind)]
+            found = await list_all(client, kind.path, kind.view)
+            snapshot.storage[kind.name] = [Change(kind.key(each.metadata), each) for each in found]
     return snapshot
-
-
-async def list_all(
-    client: Client, path: str, view: type[View], report: Callable[[int, int], None] | None = None, selector: str = ""
-) -> list[View]:
-    """A whole list, page by page; what cannot be decoded is left out.
-
-    report: takes how many are read, of all; selector: of labels.
-    """
-    found: list[View] = []
-    token = ""
-    while True:
-        query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
-        if selector:
-            query["labelSelector"] = selector
-        page = msgspec.json.decode(await client.get(path, **query), type=views.RawList)
-        for raw in page.items:
-            try:
-                found.append(msgspec.json.decode(raw, type=view))
-            except msgspec.DecodeError:
-                continue
-        if report is not None:
-            report(len(found), len(found) + (page.metadata.remaining or 0))
-        token = page.metadata.continue_
-        if not token:
-            return found
 
 
 def run(kubeconfig: str, work: Callable[[Client], Any], *, writes: bool = False) -> Any:
