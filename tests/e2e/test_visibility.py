@@ -5,9 +5,11 @@ import urllib.error
 import urllib.request
 
 import pytest
+from typer.testing import CliRunner
 
 from fairlead.cli import nodes, queue, share
 from fairlead.cli.leader import Leader
+from fairlead.cli.main import app
 from fairlead.cli.snapshot import read, run
 from testbed import objects
 from testbed.objects import node, pod, pod_group
@@ -164,6 +166,77 @@ def test_the_commands_answer_users_of_one_namespace_with_others_as_counts(served
     assert "the leader answers as of a namespace in which you may `view`" in refused.stderr
 
 
+def written(folder, *manifests):
+    path = folder / f"{len([*folder.iterdir()])}.yaml"
+    path.write_text("---\n".join(json.dumps(each) + "\n" for each in manifests))
+    return path
+
+
+def test_the_leader_plays_what_if_for_users_of_one_namespace(served, tmp_path):
+    def as_user(*arguments):
+        done = as_ann(served, "whatif", *map(str, arguments), "-o", "json")
+        assert done.returncode == 0, done.stderr
+        assert "other-first" not in done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    def as_an_administrator(*arguments):
+        done = CliRunner().invoke(
+            app, ["whatif", "--kubeconfig", str(served.plane.kubeconfig), *map(str, arguments), "-o", "json"]
+        )
+        assert done.exit_code == 0, done.output
+        return json.loads(done.output)
+
+    def own(found):
+        """Waits are left out: the two are asked some seconds apart."""
+        jobs = [
+            [each | {"wait_seconds": None} for each in found[when]["jobs"] if each["job"].startswith("default/")]
+            for when in ("before", "after")
+        ]
+        return jobs, *([each for each in found[what] if each.startswith("default/")] for what in ("starts", "delayed", "evicted"))
+
+    # As the policies stamp them for ann; the leader does so itself.
+    of_ann = {"annotations": {"fairlead.dev/user": "ann"}}
+    train_of_ann = objects.ai_job("train", workers=2, gpus=2)
+    train_of_ann["metadata"] |= of_ann
+    small = written(tmp_path, pod("small", **of_ann))
+    train = written(tmp_path, train_of_ann, pod_group("pair", 2), pod("pair-0", group="pair", **of_ann))
+    for question in ([], ["-f", small], ["-f", train, "--add-nodes", "3"], ["--drain", "n"]):
+        assert own(as_user(*question)) == own(as_an_administrator(*question))
+    found = as_user("-f", small)
+    assert found["starts"] == ["default/small"]
+    assert found["others"] == []
+    more = as_user("--add-nodes", "2")
+    assert more["starts"] == ["default/big"]
+    assert more["others"] == [{"queue": "default", "starts": 1, "delayed": 0, "evicted": 0}]
+    assert {each["name"]: each["waiting"] for each in more["before"]["queues"]} == {"default": 2}
+    table = as_ann(served, "whatif", "--add-nodes", "2")
+    assert "Other namespaces' jobs of queue default: 1 would start now" in table.stdout
+    body = written(tmp_path, {"spec": {"manifests": [pod("small")]}})
+    raw = kubectl_as_ann(served, "create", "--raw", f"{BASE}/namespaces/default/whatifs", "-f", str(body))
+    assert json.loads(raw.stdout)["status"]["starts"] == ["default/small"], raw.stderr
+    assert set(served.placed()) == {"runs"}, "nothing was touched"
+
+
+def test_what_if_is_refused_beyond_the_namespace(served, tmp_path):
+    def refused(*arguments):
+        done = as_ann(served, "whatif", *map(str, arguments))
+        assert done.returncode == 3, done.stdout + done.stderr
+        return " ".join(done.stderr.split())
+
+    assert "as of a namespace in which you may `view`" in refused("-n", "other")
+    theirs = pod("p")
+    theirs["metadata"]["namespace"] = "other"
+    assert "as of a namespace in which you may `view`" in refused("-f", written(tmp_path, theirs))
+    assert "is of namespace 'other'" in refused("-f", written(tmp_path, theirs), "-n", "default")
+    assert "with --quota, --limit and --add-nodes" in refused("-f", written(tmp_path, objects.queue("default", quota=100)))
+    assert "--save needs the right to list the cluster" in refused("--save", tmp_path / "cluster.json")
+    large = pod("large", annotations={"a": "x" * (2 << 20)})
+    done = as_ann(served, "whatif", "-f", str(written(tmp_path, large)))
+    assert (done.returncode, "larger than 1 MiB" in done.stderr) == (2, True), done.stderr
+    wrong = as_ann(served, "whatif", "--drain", "nowhere")
+    assert (wrong.returncode, "node 'nowhere' does not exist" in wrong.stderr) == (2, True)
+
+
 def test_what_the_leader_lists_is_what_the_lists_show(served):
     cluster = served
 
@@ -244,3 +317,5 @@ def test_where_it_is_not_served_the_statuses_answer(cluster, port):
     told = json.loads(as_ann(cluster, "explain", "pod/huge", "-n", "default", "-o", "json").stdout)
     assert (told["state"], told["code"]) == ("Waiting", "Unschedulable")
     assert as_ann(cluster, "explain", "pod/nobody", "-n", "default").returncode == 4
+    unserved = as_ann(cluster, "whatif", "--add-nodes", "1")
+    assert (unserved.returncode, "the leader does not answer" in unserved.stderr) == (5, True), unserved.stderr

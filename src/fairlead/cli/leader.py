@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from fairlead.api import names
+from fairlead.cli.output import Exit, fail
 from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.scheduler.overview.jobs import Job, Others
 from fairlead.scheduler.overview.nodes import NodeLine
 from fairlead.scheduler.overview.queues import Share, Shares
 from fairlead.scheduler.overview.quotas import Quota
+
+if TYPE_CHECKING:
+    from fairlead.simulation.asked import Question
+    from fairlead.simulation.whatif import WhatIf
 
 NOT_SERVED = (403, 404, 405, 500, 502, 503, 504)
 """Answers of an API server behind which no leader serves this."""
@@ -133,6 +139,59 @@ class Leader:
         answer = await self.client.get_packed(f"{names.VISIBILITY}/{below}", **query)
         self.seen_from = self.namespace
         return answer
+
+
+_ANSWER = 70.0  # seconds: the API server gives up after 60
+_WRONG = (400, 413, 422)
+
+
+async def what_if(client: Client, question: Question, namespace: str) -> WhatIf:
+    """What the leader answers a user who may not list the cluster; ends the command where it gives no answer.
+
+    Raises `ApiError` for what no answer explains, `Unreachable`.
+    """
+    from fairlead.simulation.whatif import WhatIf
+
+    path = f"{names.VISIBILITY}/namespaces/{quote(namespace, safe='')}/whatifs"
+    try:
+        body = msgspec.json.encode({"spec": question})
+    except (TypeError, ValueError, RecursionError) as error:
+        fail(f"the manifests cannot be written as JSON: {error}", Exit.USAGE)
+    try:
+        async with client.apart(timeout=_ANSWER) as patient:
+            answer = await patient.ask(path, body)
+        return msgspec.convert(_all_snake(msgspec.json.decode(answer)["status"]), WhatIf)
+    except (msgspec.MsgspecError, KeyError, TypeError) as error:
+        fail(f"the leader is of another version: its answer cannot be read ({error})")
+    except ApiError as error:
+        _no_answer(error, namespace)
+        raise
+
+
+def _no_answer(error: ApiError, namespace: str) -> None:
+    """End the command with what a refusal means."""
+    if error.code in _WRONG:
+        fail(error.message, Exit.USAGE)
+    if error.code == _FORBIDDEN:
+        by_roles = f"you may ask only as of a namespace in which you may `view`, with --namespace NAME ({error.message})"
+        fail(by_roles if "cannot create resource" in error.message else error.message, Exit.REFUSED)
+    if error.code in (404, 405):
+        fail(
+            f"you may not list the cluster, and no leader answers for namespace {namespace}: visibility.fairlead.dev is not "
+            "installed, or of an earlier version; an administrator installs it: `fairlead install`, or charts/visibility.yaml",
+            Exit.REFUSED,
+        )
+    if error.code in (502, 503):
+        fail(f"you may not list the cluster, and the leader does not answer: {error.message}", Exit.UNREACHABLE)
+    if error.code in (429, 500, 504):
+        fail(error.message)
+
+
+def _all_snake(value: Any) -> Any:
+    """An answer without maps: the fields of all its objects in snake_case."""
+    if isinstance(value, dict):
+        return {_snake(key): _all_snake(each) for key, each in value.items()}
+    return [_all_snake(each) for each in value] if isinstance(value, list) else value
 
 
 def snake(status: dict[str, Any]) -> dict[str, Any]:

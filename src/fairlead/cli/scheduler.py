@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from fairlead.scheduler.decision_log import LogWriter
 
 
+_PLAYER = "fairlead.simulation.answering"
+"""Plays what-if questions: of a layer above the scheduler's, which therefore only knows how to start it."""
+
+
 def scheduler(
     kubeconfig: Annotated[
         str, typer.Option(help="Kubeconfig file; default: $KUBECONFIG, the pod's account, ~/.kube/config.")
@@ -105,6 +109,7 @@ def scheduler(
         "service_namespace": service_namespace,
         "pod_address": pod_address,
         "writers": writers,
+        "player": (sys.executable, "-m", _PLAYER),
     }
     options = _options(config, given, strategy)
     served = {

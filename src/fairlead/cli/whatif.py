@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from fairlead.cli import leader
 from fairlead.cli.configured import VARIABLE, adopt
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
-from fairlead.cli.snapshot import KubeconfigOption, read, run, span
+from fairlead.cli.snapshot import KubeconfigOption, run, span
+from fairlead.cluster.kubernetes.client import ApiError, Client
+from fairlead.cluster.kubernetes.listing import everything
 
 if TYPE_CHECKING:
     from fairlead.cluster.translate import Objects
     from fairlead.core.model.policy import Policy
+    from fairlead.simulation.asked import Question
     from fairlead.simulation.whatif import Outcome, WhatIf
 
 _MOST_BYTES = 1 << 30
+_FORBIDDEN = 403
 
 
 def whatif(
@@ -31,39 +36,100 @@ def whatif(
     limit: Annotated[list[str] | None, typer.Option(help="Limit as QUEUE:RESOURCE=AMOUNT; may be repeated.")] = None,
     add_nodes: Annotated[str, typer.Option(help="Additional nodes, as COUNT or COUNT:NODE (copies of NODE).")] = "",
     drain: Annotated[list[str] | None, typer.Option(help="A node to remove; may be repeated.")] = None,
-    config: Annotated[Path | None, typer.Option(envvar=VARIABLE, help="The scheduler's current configuration file.")] = None,
-    new_config: Annotated[Path | None, typer.Option(help="The configuration file to simulate.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            envvar=VARIABLE,
+            help="The scheduler's current configuration file. The leader, where it answers, knows its own.",
+        ),
+    ] = None,
+    new_config: Annotated[
+        Path | None, typer.Option(help="The configuration file to simulate. Needs the right to list the cluster.")
+    ] = None,
     snapshot: Annotated[Path | None, typer.Option(help="Read the cluster from this snapshot instead.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write a snapshot of the cluster to this file.")] = None,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Of manifests that name none.")] = "default",
+    save: Annotated[
+        Path | None, typer.Option(help="Write a snapshot of the cluster to this file. Needs the right to list the cluster.")
+    ] = None,
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Of manifests that name none; and where you may not list the cluster: as of this namespace.",
+            show_default="of the kubeconfig",
+        ),
+    ] = "",
     kubeconfig: KubeconfigOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Simulate a change of the cluster: which jobs would start, which pods would be evicted, how long queues would wait."""
+    """Simulate a change of the cluster: which jobs would start, which pods would be evicted, how long queues would wait.
+
+    Where you may not list the cluster the leader simulates it, and shows other namespaces' jobs as counts.
+    """
+    from fairlead.simulation.asked import Question
+    from fairlead.simulation.whatif import WhatIfError, amount_of, count_of
+
+    adopt(config)
+    manifests = [manifest for path in file or () for manifest in _manifests(path)]
+    question = Question(manifests, quota or [], limit or [], add_nodes, drain or [])
+    try:  # what is no question is refused before the cluster is read
+        for field, texts in (("quota", question.quota), ("limit", question.limit)):
+            for text in texts:
+                amount_of(field, text)
+        if add_nodes:
+            count_of(add_nodes)
+    except WhatIfError as error:
+        fail(str(error), Exit.USAGE)
+    policy, then = (_policy(path) if path is not None else None for path in (config, new_config))
+    alone = {"--save": save, "--new-config": new_config}
+
+    def play(objects: Objects, where: str) -> WhatIf:
+        if save is not None:
+            save.write_bytes(msgspec.json.encode(objects))
+        return _played(objects, question, where, policy, then)
+
+    async def ask(client: Client) -> WhatIf:
+        try:
+            found = (await everything(client))[0]
+        except ApiError as error:
+            if error.code != _FORBIDDEN:
+                raise
+            needing = next((flag for flag, path in alone.items() if path is not None), "")
+            if needing:
+                fail(f"{needing} needs the right to list the cluster: {error.message}", Exit.REFUSED)
+            return await leader.what_if(client, question, namespace or _of(manifests) or client.config.namespace)
+        return play(found, namespace or client.config.namespace)
+
+    result = play(_snapshot(snapshot), namespace or "default") if snapshot is not None else run(kubeconfig, ask)
+    emit(result, output, lambda: _show(result))
+
+
+def _played(objects: Objects, question: Question, namespace: str, policy: Policy | None, then: Policy | None) -> WhatIf:
     from fairlead.core.model.policy import Policy
     from fairlead.simulation import whatif as trial
 
-    adopt(config)
-    objects = _snapshot(snapshot) if snapshot is not None else run(kubeconfig, read).objects()
-    if save is not None:
-        save.write_bytes(msgspec.json.encode(objects))
     changed = msgspec.structs.replace(objects, nodes=list(objects.nodes))
     try:
-        for path in file or ():
-            for manifest in _manifests(path):
-                trial.apply(changed, manifest, namespace)
-        for field, given in (("quota", quota), ("limit", limit)):
-            for text in given or ():
-                trial.set_amount(changed, *_amount(field, text))
-        if add_nodes:
-            trial.add_nodes(changed, *_count(add_nodes))
-        for node in drain or ():
+        for manifest in question.manifests:
+            trial.apply(changed, manifest, namespace)
+        for field, given in (("quota", question.quota), ("limit", question.limit)):
+            for text in given:
+                trial.set_amount(changed, *trial.amount_of(field, text))
+        if question.add_nodes:
+            trial.add_nodes(changed, *trial.count_of(question.add_nodes))
+        for node in question.drain:
             trial.drain(changed, node)
     except trial.WhatIfError as error:
         fail(str(error), Exit.USAGE)
-    policy, then = (_policy(path) if path is not None else None for path in (config, new_config))
-    result = trial.what_if(objects, changed, policy or Policy(charge_foreign=objects.charges_foreign), then)
-    emit(result, output, lambda: _show(result))
+    return trial.what_if(objects, changed, policy or Policy(charge_foreign=objects.charges_foreign), then)
+
+
+def _of(manifests: list[dict[str, Any]]) -> str:
+    """The one namespace that all manifests name; empty: there is none."""
+    metadata = [each.get("metadata") for each in manifests]
+    found = {each.get("namespace") if isinstance(each, dict) else None for each in metadata}
+    only = found.pop() if len(found) == 1 else None
+    return only if isinstance(only, str) else ""
 
 
 def _policy(path: Path) -> Policy:
@@ -95,8 +161,10 @@ def _manifests(path: Path) -> list[dict[str, Any]]:
         documents = [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
     except OSError as error:
         fail(f"cannot read {path}: {error.strerror}", Exit.USAGE)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         fail(f"{path} is not YAML: {error}", Exit.USAGE)
+    except RecursionError:
+        fail(f"{path} is nested too deeply", Exit.USAGE)
     found: list[dict[str, Any]] = []
     for document in documents:
         items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else [document]
@@ -105,22 +173,6 @@ def _manifests(path: Path) -> list[dict[str, Any]]:
                 fail(f"{path}: a manifest is a mapping with `kind` and `metadata`", Exit.USAGE)
             found.append(item)
     return found
-
-
-def _amount(field: str, text: str) -> tuple[str, str, str, str]:
-    """(queue, field, resource, amount)."""
-    what, equals, amount = text.rpartition("=")
-    queue, colon, resource = what.partition(":")
-    if not (equals and colon and queue and resource and amount):
-        fail(f"--{field} {text!r} is not QUEUE:RESOURCE=AMOUNT, such as vision:nvidia.com/gpu=16", Exit.USAGE)
-    return queue, field, resource, amount
-
-
-def _count(text: str) -> tuple[int, str]:
-    count, _, like = text.partition(":")
-    if not count.isdigit() or not 1 <= int(count) <= 100_000:
-        fail(f"--add-nodes {text!r} is not COUNT or COUNT:NODE", Exit.USAGE)
-    return int(count), like
 
 
 def _show(result: WhatIf) -> None:
@@ -148,6 +200,9 @@ def _show(result: WhatIf) -> None:
     for victim in result.after.evicted:
         screen.print(Text(f"evicted: {victim.pod} of queue {victim.queue} on {victim.node}, for {victim.by}"))
     screen.print(Listing(_QUEUE_COLUMNS, _queue_rows(result.before, result.after)))
+    for other in result.others:
+        counts = f"{other.starts} would start now, {other.delayed} later than as it is; {other.evicted} pods would be evicted"
+        screen.print(Text(f"Other namespaces' jobs of queue {other.queue}: {counts}", "dim"))
     screen.print(f"GPUs in use: {result.before.utilization:.1%}, would be {result.after.utilization:.1%}")
 
 

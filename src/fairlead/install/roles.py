@@ -146,6 +146,12 @@ OF_VISIBILITY = (
         "nodes queues quotas",
         "list",
     ),
+    Rule(
+        "what would become of the namespace's jobs, a question that makes nothing; work of others as counts",
+        names.VISIBILITY_GROUP,
+        "whatifs",
+        "create",
+    ),
 )
 OF_HISTORY = (
     Rule("finished jobs of the namespace", f"history.{names.GROUP}", "jobs", "list"),

@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from fairlead.api import names
+from fairlead.cluster import grouping
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
@@ -40,6 +41,7 @@ from fairlead.scheduler.gauges import of_snapshot
 from fairlead.scheduler.inline_core import InlineCore
 from fairlead.scheduler.metrics_snapshot import MetricsSnapshot
 from fairlead.scheduler.outputs import Output
+from fairlead.scheduler.player import Player, Setting
 from fairlead.scheduler.shadow import Report, ShadowCluster
 from fairlead.scheduler.standby import Standby
 
@@ -59,7 +61,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How to run.
 
     address: host:port of /metrics, /healthz and /readyz; empty serves none. visibility: host:port of the aggregated API
-    `visibility.fairlead.dev`, external_metrics: of `external.metrics.k8s.io`; empty: not served.
+    `visibility.fairlead.dev`, external_metrics: of `external.metrics.k8s.io`; empty: not served. player: the command that starts
+    the process which plays what-if questions for the first; empty: these are not served.
     service_namespace: of their Services; pod_address: of this pod, to which these lead while it is the leader; empty: they have
     selectors.
     schedulers: those whose pods are ours, `*` for all, and their profiles. shadow: write nothing, only report.
@@ -72,6 +75,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     address: str = "127.0.0.1:10259"
     visibility: str = ""
     external_metrics: str = ""
+    player: tuple[str, ...] = ()
     service_namespace: str = _LEASE_NAMESPACE
     pod_address: str = ""
     writers: int = 256
@@ -284,12 +288,26 @@ class Scheduler:
             group.create_task(self.applier.run())
             if self.options.visibility and not self.options.shadow:
                 service = Service(visibility.SERVICE, namespace, pod)
-                address, ask = self.options.visibility, self.core.ask
-                group.create_task(visibility.Visibility(self.client, address, service, ask, self.client.clock).run())
+                address, ask, player = self.options.visibility, self.core.ask, self._player()
+                served = visibility.Visibility(self.client, address, service, ask, self.client.clock, player)
+                group.create_task(served.run())
             if self.options.external_metrics and not self.options.shadow:
                 service = Service(external_metrics.SERVICE, namespace, pod)
                 serve = ExternalMetrics(self.client, self.options.external_metrics, service, self.core, self.client.clock).run()
                 group.create_task(serve)
+
+    def _player(self) -> Player | None:
+        """Who plays what-if questions, as this scheduler decides."""
+        if not self.options.player:
+            return None
+        setting = Setting(
+            config=self.client.config,
+            policy=self.options.policy,
+            schedulers=dict(self.options.schedulers),
+            sharing_agents=sorted(names.SHARING_AGENTS),
+            rules=list(grouping.RULES.values()),
+        )
+        return Player(self.options.player, setting, time.monotonic)
 
     def _values(self) -> Values:
         yield from of_scheduler(self.core.counters, self.applier.counters, self.client.writes)

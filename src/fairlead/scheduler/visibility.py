@@ -13,6 +13,7 @@
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/nodes      ?since=VERSION
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/queues
     /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/quotas
+    /apis/visibility.fairlead.dev/v1alpha1/namespaces/NS/whatifs    POST {"spec": ...}
 
 The leader answers from its state as it is, between two passes; nothing is decided and nothing is written for it. RBAC on these
 resources decides who may ask, per namespace or in the cluster. `since` takes the version of an earlier answer: only what changed
@@ -20,7 +21,8 @@ is sent.
 
 What is asked in a namespace does not name others: an explanation shows how many are ahead and why, not whose they are; `nodes`,
 `queues` and `quotas` there are of the whole cluster, with pods of other namespaces and other users than who asks as counts; and
-`jobs` has, as `others`, how many run and wait in each queue.
+`jobs` has, as `others`, how many run and wait in each queue. `whatifs` takes a question, which makes nothing: it is played by a
+process apart (`player`).
 """
 
 from __future__ import annotations
@@ -42,20 +44,31 @@ from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.explanations import Explanation, PendingJob
 from fairlead.scheduler.overview.jobs import Job
 from fairlead.scheduler.overview.served import Answer, Overview
+from fairlead.scheduler.player import Asked, Player, TooMuch
 
 GROUP, VERSION = names.VISIBILITY_GROUP, names.VERSION
 SERVICE = "fairlead-visibility"
 
 _AT_ONCE = 4
 _LIMIT = 10.0
+_TOO_LONG = (
+    "the question was not played to its end in time: the cluster is large, or the question is. Ask about fewer pods and nodes, "
+    "or have an administrator ask, whose `fairlead whatif` has no such limit"
+)
 
 Ask = Callable[[Callable[[CoreLoop], Any]], Any]
 
 
 class Visibility:
-    """Serves on `host:port` while it runs. ask: has the core answer a question. service: that leads to it."""
+    """Serves on `host:port` while it runs.
 
-    def __init__(self, client: Client, address: str, service: Service, ask: Ask, clock: Callable[[], float]) -> None:
+    ask: has the core answer a question. service: that leads to it. player: of what-if questions; None: these are not served.
+    """
+
+    def __init__(
+        self, client: Client, address: str, service: Service, ask: Ask, clock: Callable[[], float], player: Player | None = None
+    ) -> None:
+        self._player = player
         self._ask = ask
         self._clock = clock
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -69,11 +82,18 @@ class Visibility:
             ("namespaces/{namespace}/pendingjobs", self._pending),
         ]
         timely = [(path, _in_time(handler)) for path, handler in routes]
-        self._api = AggregatedApi(client, address, GROUP, VERSION, service, _RESOURCES, timely, "charts/visibility.yaml")
+        served = [*_RESOURCES, *([_WHATIFS] if player is not None else ())]
+        self._api = AggregatedApi(client, address, GROUP, VERSION, service, served, timely, "charts/visibility.yaml")
+        if player is not None:
+            self._api.take("namespaces/{namespace}/whatifs", self._what_if)
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        await self._api.run()
+        try:
+            await self._api.run()
+        finally:
+            if self._player is not None:
+                await self._player.close()
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -113,6 +133,24 @@ class Visibility:
         ]
         body = {"kind": "PendingJobList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
         return web.json_response(body)
+
+    async def _what_if(self, request: web.Request) -> web.Response:
+        if self._player is None:
+            raise web.HTTPNotFound
+        namespace = request.match_info["namespace"]
+        try:
+            played = await self._player.play(Asked(namespace, self._api.user(request), await request.read()))
+        except TooMuch as error:
+            response = refusal(429, "TooManyRequests", str(error))
+            response.headers["Retry-After"] = str(error.wait)
+            return response
+        except TimeoutError:
+            return refusal(504, "Timeout", _TOO_LONG)
+        if played.outcome:
+            head = {"kind": "WhatIf", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {"namespace": namespace}}
+            body = msgspec.json.encode({**head, "status": msgspec.Raw(played.outcome)})
+            return web.Response(body=body, content_type="application/json")
+        return refusal(played.code, played.reason, played.message)
 
     # -- the cluster at a glance ---------------------------------------------------------------
 
@@ -208,6 +246,7 @@ _RESOURCES = [
     {"name": "jobs/explanation", **_EXPLAINED},
     {"name": "aijobs/explanation", **_EXPLAINED},
 ]
+_WHATIFS = {"name": "whatifs", "namespaced": True, "kind": "WhatIf", "singularName": "whatif", "verbs": ["create"]}
 _COLUMNS = ("Name", "Kind", "Queue", "Position", "Priority", "Pods", "Reason", "Expected")
 
 

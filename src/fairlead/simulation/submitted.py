@@ -28,22 +28,23 @@ class CannotSubmit(ValueError):
     """A workload that cannot be made: what is wrong and what to do."""
 
 
-def pods_of(manifest: Manifest, namespace: str, now: float) -> list[Manifest]:
-    """The pods that a workload would make, of a Pod itself; of AIJobs see `ai_job`. Raises `CannotSubmit`."""
-    kind, metadata, spec = manifest["kind"], manifest["metadata"], manifest.get("spec") or {}
+def pods_of(manifest: Manifest, namespace: str, now: float, most: int = MOST_PODS) -> list[Manifest]:
+    """The pods that a workload would make, of a Pod itself; of AIJobs see `ai_job`. Raises `CannotSubmit` beyond `most`."""
+    kind, metadata, spec = manifest["kind"], manifest["metadata"], _object(manifest, "spec", manifest)
     if kind == "Pod":
         count, template = 1, {"metadata": metadata, "spec": spec}
     elif kind == "Job":
-        count, template = int(spec.get("parallelism", 1)), spec.get("template") or {}
+        count, template = _number(manifest, spec, "parallelism"), _object(spec, "template", manifest)
         if spec.get("completions") is not None:
-            count = min(count, int(spec["completions"]))
+            count = min(count, _number(manifest, spec, "completions"))
     elif kind in REPLICATED:
-        count, template = int(spec.get("replicas", 1)), spec.get("template") or {}
+        count, template = _number(manifest, spec, "replicas"), _object(spec, "template", manifest)
     else:
         raise CannotSubmit(f"{kind} is not a workload that is known here")
-    if not 0 <= count <= MOST_PODS:
-        raise CannotSubmit(f"{kind} {metadata['name']!r}: {count} pods are not possible")
-    about = template.get("metadata") or {}
+    if not 0 <= count <= most:
+        raise CannotSubmit(f"{kind} {metadata['name']!r}: {count} pods are not possible{_beyond(most)}")
+    about = _object(template, "metadata", manifest)
+    asked = _object(template, "spec", manifest)
     owner = [] if kind == "Pod" else [{"kind": kind, "name": metadata["name"], "controller": True}]
     pods = []
     for number in range(count):
@@ -56,8 +57,26 @@ def pods_of(manifest: Manifest, namespace: str, now: float) -> list[Manifest]:
             "ownerReferences": owner,
         }
         given |= {"uid": _uid(kind, namespace, name), "creationTimestamp": timestamp(now)}
-        pods.append({"kind": "Pod", "metadata": given, "spec": {**(template.get("spec") or {}), "nodeName": ""}})
+        pods.append({"kind": "Pod", "metadata": given, "spec": {**asked, "nodeName": ""}})
     return pods
+
+
+def _object(parent: Manifest, field: str, manifest: Manifest) -> Manifest:
+    """A field that is an object, or absent. manifest: the whole, for the message."""
+    found = parent.get(field)
+    if found is not None and not isinstance(found, dict):
+        raise CannotSubmit(f"{manifest['kind']} {manifest['metadata']['name']!r}: {field} is no object")
+    return found or {}
+
+
+def _number(manifest: Manifest, spec: Manifest, field: str) -> int:
+    """A count of pods; one where it is not given."""
+    found = spec.get(field)
+    if found is None:
+        return 1
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise CannotSubmit(f"{manifest['kind']} {manifest['metadata']['name']!r}: spec.{field} is no whole number")
+    return found
 
 
 def read_ai_job(manifest: Manifest, namespace: str, classes: Iterable[views.ServiceClass], now: float) -> AIJob:
@@ -65,8 +84,9 @@ def read_ai_job(manifest: Manifest, namespace: str, classes: Iterable[views.Serv
     name = manifest["metadata"]["name"]
     about = {"namespace": namespace, **manifest["metadata"], "uid": _uid("AIJob", namespace, name)}
     about["creationTimestamp"] = timestamp(now)
+    spec = _object(manifest, "spec", manifest)
     try:
-        job = msgspec.convert({"metadata": about, "spec": manifest.get("spec") or {}}, strict(AIJob))
+        job = msgspec.convert({"metadata": about, "spec": spec}, strict(AIJob))
     except msgspec.ValidationError as error:
         raise CannotSubmit(f"AIJob {name!r} cannot be read: {error}") from error
     _, wrong = problem(job)
@@ -77,10 +97,14 @@ def read_ai_job(manifest: Manifest, namespace: str, classes: Iterable[views.Serv
     return filled(job, {each.metadata.name: _class(each) for each in classes})
 
 
-def ai_job(job: AIJob, now: float) -> tuple[list[Manifest], list[Manifest]]:
+def _beyond(most: int) -> str:
+    return f"; at most {most} like these" if most < MOST_PODS else ""
+
+
+def ai_job(job: AIJob, now: float, most: int = MOST_PODS) -> tuple[list[Manifest], list[Manifest]]:
     """(PodGroups, pods) that the operator would make for a job at once, were all ended that it depends on.
 
-    Of an array as many elements as may run at a time. Raises `CannotSubmit`.
+    Of an array as many elements as may run at a time. Raises `CannotSubmit`, also for more than `most` pods.
     """
     elements, spec = [-1], job.spec.array
     if spec is not None:
@@ -89,9 +113,10 @@ def ai_job(job: AIJob, now: float) -> tuple[list[Manifest], list[Manifest]]:
         except indexes.WrongIndexes as error:
             raise CannotSubmit(f"AIJob {job.metadata.name!r}: {error}") from error
         elements = elements[: spec.parallelism] if spec.parallelism else elements
+    count = len(elements) * sum(made.bounds(role)[1] for role in job.spec.roles)
+    if count > most:
+        raise CannotSubmit(f"AIJob {job.metadata.name!r}: {count} pods are not possible{_beyond(most)}")
     members = [member for element in elements for member in made.members(job, element)]
-    if len(members) > MOST_PODS:
-        raise CannotSubmit(f"AIJob {job.metadata.name!r}: {len(members)} pods are not possible")
     groups = [made.group(job, element) for element in elements] if spec is None or made.is_gang(job) else []
     roles = {role.name: role for role in job.spec.roles}
     pods = [made.pod(job, roles[member.role], member, 0) for member in members]

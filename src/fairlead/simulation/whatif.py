@@ -18,7 +18,8 @@ from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.kinds.queue import QueueResource
 from fairlead.api.names import HOSTNAME_LABEL
-from fairlead.cluster import views
+from fairlead.api.quantity import QuantityError
+from fairlead.cluster import policies, views
 from fairlead.cluster.kinds import NAMESPACE, NODE, NODE_POOL, POD_GROUP, PRIORITY_CLASS, QUEUE, RESERVATION, SERVICE_CLASS, Kind
 from fairlead.cluster.port import Synced
 from fairlead.cluster.times import timestamp
@@ -34,6 +35,7 @@ from fairlead.scheduler.outputs import Output
 from fairlead.simulation import submitted
 
 _PASSES = 200
+_DIGITS = 9  # of a number of nodes
 _DEFAULT = Policy()
 
 
@@ -82,19 +84,36 @@ class Outcome(msgspec.Struct, frozen=True):
     utilization: float
 
 
+class Others(msgspec.Struct, frozen=True):
+    """Jobs of other namespaces in one queue, counted: how many start now that would not as it is, or later; pods evicted."""
+
+    queue: str
+    starts: int = 0
+    delayed: int = 0
+    evicted: int = 0
+
+
 class WhatIf(msgspec.Struct, frozen=True):
-    """The cluster as it is, as it would be, and what differs: jobs that would start now, or later than as it is."""
+    """The cluster as it is, as it would be, and what differs: jobs that would start now, or later than as it is.
+
+    others: the jobs of other namespaces, counted by queue, where the user may see one namespace alone; they are nowhere else.
+    """
 
     before: Outcome
     after: Outcome
     starts: list[str]
     delayed: list[str]
     evicted: list[str]
+    others: list[Others] = []
 
 
 def what_if(before: Objects, after: Objects, policy: Policy = _DEFAULT, then: Policy | None = None) -> WhatIf:
     """Compare two states of a cluster. policy: the scheduler's; then: how it would be afterwards, if that differs."""
-    one, two = play(before, policy), play(after, then or policy)
+    return compare(play(before, policy), play(after, then or policy))
+
+
+def compare(one: Outcome, two: Outcome) -> WhatIf:
+    """What differs between two outcomes: as it is, and as it would be."""
     old, new = {each.job: each for each in one.jobs}, {each.job: each for each in two.jobs}
     evicted_before = {each.pod for each in one.evicted}
     return WhatIf(
@@ -237,16 +256,17 @@ _OF_ITS_STATE = (
 _LISTS = {kind.kind: kind for kind in (NODE, NAMESPACE, QUEUE, POD_GROUP, SERVICE_CLASS, PRIORITY_CLASS, RESERVATION, NODE_POOL)}
 
 
-def apply(objects: Objects, manifest: dict[str, Any], namespace: str) -> None:
-    """Add an object, or put it in place of the one of its name. Raises `WhatIfError`.
+def apply(objects: Objects, manifest: dict[str, Any], namespace: str, most: int = submitted.MOST_PODS) -> int:
+    """Add an object, or put it in place of the one of its name; how many pods that makes, `most` at most. Raises `WhatIfError`.
 
     Jobs and Deployments become their pods, AIJobs their PodGroups and pods, as if all were ended that they depend on.
     """
-    kind = manifest.get("kind")
-    metadata = manifest.get("metadata") or {}
-    name = metadata.get("name")
+    kind, metadata = manifest.get("kind"), manifest.get("metadata") or {}
+    name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(kind, str) or not isinstance(name, str) or not name:
         raise WhatIfError("a manifest needs `kind` and `metadata.name`")
+    if not isinstance(metadata.get("namespace") or "", str):
+        raise WhatIfError(f"{kind} {name!r}: metadata.namespace is no name")
     if kind in _LISTS:
         listed: Kind[Any] = _LISTS[kind]
         field, scoped = FIELDS[listed.name], listed is POD_GROUP
@@ -254,31 +274,35 @@ def apply(objects: Objects, manifest: dict[str, Any], namespace: str) -> None:
             listed.view,
             {**manifest, "metadata": {**metadata, **({"namespace": metadata.get("namespace") or namespace} if scoped else {})}},
         )
+        if kind == QUEUE.kind:
+            _check(made)
         kept = [each for each in getattr(objects, field) if not _is(each.metadata, name, made.metadata.namespace, scoped)]
         setattr(objects, field, [*kept, made])
-        return
+        return 0
     if kind not in submitted.KINDS:
         known = ", ".join(sorted([*_LISTS, *submitted.KINDS]))
         raise WhatIfError(f"{kind} is not known here; known are {known}")
     where = metadata.get("namespace") or namespace
     try:
         if kind == "AIJob":
-            _add_ai_job(objects, submitted.read_ai_job(manifest, where, objects.classes, objects.now))
+            job = submitted.read_ai_job(manifest, where, objects.classes, objects.now)
+            groups, pods = submitted.ai_job(job, objects.now, most)
+            _prepare(objects, job, groups)
         else:
-            _add_pods(objects, submitted.pods_of(manifest, where, objects.now))
+            pods = submitted.pods_of(manifest, where, objects.now, most)
     except submitted.CannotSubmit as error:
         raise WhatIfError(str(error)) from error
+    _add_pods(objects, pods)
+    return len(pods)
 
 
-def _add_ai_job(objects: Objects, job: AIJob) -> None:
-    """An AIJob, in place of the one of its name."""
-    groups, pods = submitted.ai_job(job, objects.now)
+def _prepare(objects: Objects, job: AIJob, groups: list[dict[str, Any]]) -> None:
+    """The groups of an AIJob, in place of what there is of the one of its name."""
     objects.pods = [each for each in objects.pods if not submitted.is_of(each, job)]
     for manifest in groups:
         group = _read(views.PodGroup, manifest)
         named = group.metadata.name, group.metadata.namespace
         objects.groups = [each for each in objects.groups if not _is(each.metadata, *named, True)] + [group]
-    _add_pods(objects, pods)
 
 
 def _add_pods(objects: Objects, manifests: Sequence[dict[str, Any]]) -> None:
@@ -286,7 +310,8 @@ def _add_pods(objects: Objects, manifests: Sequence[dict[str, Any]]) -> None:
     added = {}
     for manifest in manifests:
         pod = _read(views.Pod, manifest)
-        value = values.get(manifest["spec"].get("priorityClassName"))
+        named = manifest["spec"].get("priorityClassName")
+        value = values.get(named) if isinstance(named, str) else None
         if value is not None and pod.spec.priority is None:
             pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=value))
         added[pod.metadata.uid] = pod
@@ -306,6 +331,23 @@ def _read(view: type[Any], manifest: dict[str, Any]) -> Any:
         raise WhatIfError(f"{manifest.get('kind')} {manifest['metadata']['name']!r} cannot be read: {error}") from error
 
 
+def amount_of(field: str, text: str) -> tuple[str, str, str, str]:
+    """(queue, field, resource, amount) of `QUEUE:RESOURCE=AMOUNT`. Raises `WhatIfError`."""
+    what, equals, amount = text.rpartition("=")
+    queue, colon, resource = what.partition(":")
+    if not (equals and colon and queue and resource and amount):
+        raise WhatIfError(f"--{field} {text!r} is not QUEUE:RESOURCE=AMOUNT, such as vision:nvidia.com/gpu=16")
+    return queue, field, resource, amount
+
+
+def count_of(text: str, most: int = 100_000) -> tuple[int, str]:
+    """(count, node that they are like) of `COUNT` or `COUNT:NODE`. Raises `WhatIfError`."""
+    count, _, like = text.partition(":")
+    if not (count.isascii() and count.isdigit() and len(count) <= _DIGITS and 1 <= int(count) <= most):
+        raise WhatIfError(f"--add-nodes {text!r} is not COUNT or COUNT:NODE, with 1 to {most} nodes")
+    return int(count), like
+
+
 def set_amount(objects: Objects, queue: str, field: str, resource: str, amount: str) -> None:
     """Change the quota or the limit of a queue, of one pool where it is `RESOURCE@POOL`. field: which. Raises `WhatIfError`."""
     found = next((each for each in objects.queues if each.metadata.name == queue), None)
@@ -317,8 +359,17 @@ def set_amount(objects: Objects, queue: str, field: str, resource: str, amount: 
     entry = entry or QueueResource(name=name, pool=pool or None)
     changed = msgspec.structs.replace(entry, **{field: amount})
     resources = [each for each in entries if each is not entry] + [changed]
-    spec = msgspec.structs.replace(found.spec, resources=resources)
-    objects.queues = [each for each in objects.queues if each is not found] + [msgspec.structs.replace(found, spec=spec)]
+    made = msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, resources=resources))
+    _check(made)
+    objects.queues = [each for each in objects.queues if each is not found] + [made]
+
+
+def _check(queue: views.Queue) -> None:
+    """Of a queue with an amount that is none the scheduler would keep the version before, which does not exist here."""
+    try:
+        policies.queue(queue)
+    except QuantityError as error:
+        raise WhatIfError(f"queue {queue.metadata.name!r}: {error}") from error
 
 
 def add_nodes(objects: Objects, count: int, like: str) -> None:

@@ -22,6 +22,7 @@ from fairlead.cluster.kubernetes.front_proxy import FrontProxy, FrontProxyError,
 
 log = structlog.get_logger("aggregated")
 
+_LARGEST = 1 << 20  # bytes of a question
 _RETRY = (2.0, 30.0)  # seconds until it is tried again: at first, and at most
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -51,9 +52,13 @@ class AggregatedApi:
         self.version = version
         self._service = service
         self._listed = list(resources)
-        self._routes = routes
+        self._routes = [web.get(f"{self.base}/{path}", handler) for path, handler in routes]
         self._chart = chart
         self._proxy: FrontProxy | None = None
+
+    def take(self, path: str, handler: Handler) -> None:
+        """Take POSTs, too, below the group's version, from now until it runs: questions, which make nothing."""
+        self._routes.append(web.post(f"{self.base}/{path}", handler))
 
     @property
     def base(self) -> str:
@@ -77,13 +82,13 @@ class AggregatedApi:
         self._proxy = await read(self.client)
         host, _, port = self.address.rpartition(":")
         identity = Identity(self._service.host, "localhost", *([host] if host not in ("", "0.0.0.0", "::") else []))  # noqa: S104
-        application = web.Application(middlewares=[self._guard])
+        application = web.Application(middlewares=[self._guard], client_max_size=_LARGEST)
         application.add_routes(
             [
                 web.get("/apis", self._groups),
                 web.get(f"/apis/{self.group}", self._group),
                 web.get(self.base, self._resources),
-                *(web.get(f"{self.base}/{path}", handler) for path, handler in self._routes),
+                *self._routes,
             ]
         )
         runner = web.AppRunner(application, access_log=None)
@@ -106,6 +111,10 @@ class AggregatedApi:
             return await handler(request)
         except web.HTTPNotFound:
             return refusal(404, "NotFound", "the server could not find the requested resource")
+        except web.HTTPRequestEntityTooLarge:
+            return refusal(
+                413, "RequestEntityTooLarge", f"the request is larger than {_LARGEST >> 20} MiB: ask about less at a time"
+            )
         except web.HTTPMethodNotAllowed:
             return refusal(405, "MethodNotAllowed", "this API can only be read")
 

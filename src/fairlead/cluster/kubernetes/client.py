@@ -159,6 +159,10 @@ class Client:
         """POST, tried once unless the server refused it unread (429); not patient: then neither. dry_run: nothing is made."""
         return await self._request("POST", path, body, query={"dryRun": "All"} if dry_run else None, patient=patient)
 
+    async def ask(self, path: str, body: bytes) -> bytes:
+        """POST of a question, which makes nothing: clients that only read may. A 429 is raised."""
+        return await self._request("POST", path, body, patient=False, asks=True)
+
     async def put(self, path: str, body: bytes, *, patient: bool = True) -> bytes:
         """PUT; not patient: a 429 is raised."""
         return await self._request("PUT", path, body, patient=patient)
@@ -186,9 +190,11 @@ class Client:
         *,
         patient: bool = True,
         packed: bool = False,
+        asks: bool = False,
     ) -> bytes:
-        """One request. A 429 means that nothing was done: it is sent again after its Retry-After."""
-        if self.read_only and method != "GET":
+        """One request. A 429 means that nothing was done: it is sent again after its Retry-After. asks: it changes nothing."""
+        writes = method != "GET" and not asks
+        if self.read_only and writes:
             raise ReadOnly(f"{method} {path}: this client only reads")
         loop = asyncio.get_running_loop()
         rejected = False
@@ -196,14 +202,14 @@ class Client:
             pause = self._pause_until - loop.time()
             if pause > 0:
                 await asyncio.sleep(pause)
-            while method != "GET" and self._open_to_writes is not None:
+            while writes and self._open_to_writes is not None:
                 await self._open_to_writes.wait()
             headers = await self._headers()
             if body is not None:
                 headers["Content-Type"] = content_type
             if packed:
                 headers["Accept-Encoding"] = "gzip"
-            if method != "GET":
+            if writes:
                 self.writes += 1
             try:
                 reply = await self.transport.request(method, path, query=query, headers=headers, body=body)

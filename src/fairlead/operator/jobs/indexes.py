@@ -7,6 +7,7 @@ from functools import lru_cache
 
 MOST = 100_000
 """Elements of an array at most."""
+_DIGITS = 18
 
 
 class WrongIndexes(ValueError):
@@ -18,7 +19,7 @@ def parse(text: str) -> list[int]:
     found: set[int] = set()
     for part in filter(None, text.split(",")):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not _is_number(first) or (dash and not _is_number(last)):
             raise WrongIndexes(f"array indexes {text!r}: {part!r} is neither a number nor a range such as 0-9")
         low, high = int(first), int(last or first)
         if high < low:
@@ -27,6 +28,11 @@ def parse(text: str) -> list[int]:
             raise WrongIndexes(f"an array has at most {MOST} elements; {part!r} goes beyond: submit several arrays")
         found.update(range(low, high + 1))
     return sorted(found)
+
+
+def _is_number(text: str) -> bool:
+    """Plain digits: superscripts are digits, too, and thousands of digits are no number for `int`."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS
 
 
 @lru_cache(maxsize=64)
