@@ -23,6 +23,7 @@ from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.foretold import Expected
 from fairlead.core.state.suspended import made_before, made_for
 from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.others import without_others
 
 SHOWN = 5
 """So many of the jobs ahead are listed."""
@@ -262,7 +263,7 @@ def _of_ai_job(state: ClusterState, namespace: str, name: str) -> tuple[list[Tas
 def live(core: CoreLoop, kind: str, namespace: str, name: str, now: float) -> Explanation | None:
     """What the leader knows of a job. kind: `pod`, `podgroup`, `job` or `aijob`. None: it knows none.
 
-    Jobs of other namespaces are counted, and compared with, but not named.
+    Jobs of other namespaces are counted, and compared with, but not named, not in the message either.
     """
     tasks, gang = find(core.state, kind, namespace, name)
     if not tasks and gang is None:
@@ -272,7 +273,8 @@ def live(core: CoreLoop, kind: str, namespace: str, name: str, now: float) -> Ex
     found = explained(state, tasks, gang, f"{kind}/{name}", now, start)
     ahead = [_masked(each, namespace) for each in found.ahead]
     blocker = _masked(found.blocked_by, namespace) if found.blocked_by is not None else None
-    return msgspec.structs.replace(found, ahead=ahead, blocked_by=blocker)
+    message = found.message and without_others(found.message, namespace, state.pairs.namespaces)
+    return msgspec.structs.replace(found, ahead=ahead, blocked_by=blocker, message=message)
 
 
 def pending(core: CoreLoop, namespace: str) -> list[PendingJob]:
@@ -297,7 +299,7 @@ def pending(core: CoreLoop, namespace: str) -> list[PendingJob]:
                     priority=unit.priority,
                     pods=len(unit.tasks),
                     code=str(reason.code) if reason is not None else "",
-                    message=reason.message if reason is not None else "",
+                    message=without_others(reason.message, namespace, state.pairs.namespaces) if reason is not None else "",
                     expected_start=None if start is None else timestamp(start),
                 )
             )

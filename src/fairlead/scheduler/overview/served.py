@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.others import without_others
 from fairlead.scheduler.overview import jobs, nodes, queues, quotas
 from fairlead.scheduler.overview.jobs import Others
 from fairlead.scheduler.overview.quotas import Quota
@@ -58,12 +59,15 @@ class Overview:
         self._count = itertools.count(1)
 
     async def jobs(self, namespace: str = "", queue: str = "", since: str = "") -> Answer:
-        """Jobs that have not ended, by namespace and name; of one namespace or queue, or of all."""
+        """Jobs that have not ended, by namespace and name; of one namespace or queue, or of all.
+
+        Those of one namespace do not name others in the reasons why they wait.
+        """
 
         async def rows() -> dict[Any, Any]:
             found: list[jobs.Job] = []
             for part in _parts(await self._ask(lambda core: jobs.keys(core.state, namespace, queue))):
-                found += await self._ask(partial(_rows, part))
+                found += await self._ask(partial(_rows, part, namespace))
             return {(row.namespace, row.name, row.kind): row for row in found}
 
         return await self._since(("jobs", namespace, queue), since, rows)
@@ -118,8 +122,16 @@ def _mark(core: CoreLoop) -> tuple[int, int]:
     return core.counters.events, core.counters.passes
 
 
-def _rows(keys: Sequence[jobs.Key], core: CoreLoop) -> list[jobs.Job]:
-    return jobs.Rows(core.state, core.reports.starts.interval).of(keys)
+def _rows(keys: Sequence[jobs.Key], namespace: str, core: CoreLoop) -> list[jobs.Job]:
+    found = jobs.Rows(core.state, core.reports.starts.interval).of(keys)
+    return [_of_namespace(row, core) for row in found] if namespace else found
+
+
+def _of_namespace(row: jobs.Job, core: CoreLoop) -> jobs.Job:
+    if row.reason is None:
+        return row
+    message = without_others(row.reason.message, row.namespace, core.state.pairs.namespaces)
+    return msgspec.structs.replace(row, reason=msgspec.structs.replace(row.reason, message=message))
 
 
 def _parts(keys: Sequence[T]) -> Iterable[Sequence[T]]:
