@@ -35,6 +35,9 @@ _TENANTS, _JOBS = 3, 3
 _API = "/apis/fairlead.dev/v1alpha1"
 _VISIBILITY, _HISTORY = "/apis/visibility.fairlead.dev/v1alpha1", "/apis/history.fairlead.dev/v1alpha1"
 _FORBIDDEN, _REFUSED_EXIT = 403, 3
+_TOO_MUCH, _PAUSE = 429, 5.0  # a user may ask only so many what-if questions a minute
+_PATIENCE = 60
+_MANIFEST = "MANIFEST"  # among the words of a command: a file with a pod
 
 
 class ProbesError(RuntimeError):
@@ -72,7 +75,7 @@ class Request(NamedTuple):
     body: Any = None
 
     def __str__(self) -> str:
-        return f"{self.method} {self.path}"
+        return f"{self.method} {self.path}" + (f" {json.dumps(self.body)}" if self.path.endswith("/whatifs") else "")
 
 
 class Probe(NamedTuple):
@@ -147,6 +150,10 @@ def _own_command(draw: random.Random, mine: Tenant) -> Probe:
             ("top", "--once"),
             ("explain", f"pod/{mine.jobs[job]}"),
             ("explain", f"aijob/{job}"),
+            ("whatif",),
+            ("whatif", "-f", _MANIFEST),
+            ("whatif", "--quota", f"default:{made.GPU}={draw.randrange(9)}"),
+            ("whatif", "--drain", f"n{draw.randrange(2)}", "--add-nodes", f"{draw.randrange(1, 4)}"),
         ]
     )
     return Probe((*command, *where, *draw.choice([(), as_json])), allowed=True)
@@ -155,7 +162,8 @@ def _own_command(draw: random.Random, mine: Tenant) -> Probe:
 def _foreign_command(draw: random.Random, tenant: Tenant) -> Probe:
     job = draw.choice(list(tenant.jobs))
     explained = draw.choice([f"pod/{tenant.jobs[job]}", f"aijob/{job}"])
-    command = draw.choice([("queue",), ("share",), ("nodes",), ("quota",), ("top", "--once"), ("explain", explained)])
+    asked = draw.choice([("whatif",), ("whatif", "-f", _MANIFEST)])
+    command = draw.choice([("queue",), ("share",), ("nodes",), ("quota",), ("top", "--once"), ("explain", explained), asked])
     return Probe((*command, "-n", tenant.namespace), allowed=False)
 
 
@@ -180,11 +188,30 @@ def _own_request(draw: random.Random, mine: Tenant) -> Probe:
                 Request("GET", f"{shown}/{draw.choice(['nodes', 'queues', 'quotas'])}"),
                 Request("GET", f"{shown}/pods/{mine.jobs[job]}/explanation"),
                 Request("GET", f"{shown}/aijobs/{job}/explanation"),
+                Request("POST", f"{shown}/whatifs", _question(draw.choice([made.pod("new"), made.ai_job(job, workers=2)]))),
                 Request("GET", f"{_HISTORY}/namespaces/{OURS}/jobs"),
                 Request("GET", f"/api/v1/namespaces/{OURS}/pods"),
             ]
         ),
         allowed=True,
+    )
+
+
+def _question(*manifests: dict[str, Any]) -> dict[str, Any]:
+    """What if there were these."""
+    return {"spec": {"manifests": manifests}}
+
+
+def _beyond(draw: random.Random, tenant: Tenant) -> Request:
+    """A question of ours about another's namespace, or about what is no namespace's."""
+    near: dict[str, Any] = {"topologyKey": "kubernetes.io/hostname", "namespaces": [tenant.namespace], "labelSelector": {}}
+    beside = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    theirs = made.pod("new")
+    theirs["metadata"]["namespace"] = tenant.namespace
+    return Request(
+        "POST",
+        f"{_VISIBILITY}/namespaces/{OURS}/whatifs",
+        _question(draw.choice([theirs, made.pod("new", affinity=beside), made.queue("default", quota=9)])),
     )
 
 
@@ -200,6 +227,8 @@ def _foreign_request(draw: random.Random, tenant: Tenant) -> Probe:
             Request("DELETE", f"{inside}/aijobs/{job}"),
             Request("GET", f"{shown}/{draw.choice(['jobs', 'pendingjobs', 'nodes', 'queues', 'quotas'])}"),
             Request("GET", f"{shown}/{draw.choice(['pods', 'aijobs', 'podgroups'])}/{job}/explanation"),
+            Request("POST", f"{shown}/whatifs", _question(made.pod("new"))),
+            _beyond(draw, tenant),
             Request("GET", f"{_HISTORY}/namespaces/{space}/jobs"),
             Request("GET", f"/api/v1/namespaces/{space}/pods/{tenant.jobs[job]}"),
         ]
@@ -276,14 +305,31 @@ class _Lab:
 
     def asks(self, probe: Probe) -> tuple[bool, str]:
         """Whether a question was refused, and the answer."""
-        if not isinstance(probe.ask, Request):
-            command = [sys.executable, "-m", "fairlead", *probe.ask, "--kubeconfig", str(self._ann.kubeconfig)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=self._environment)
-            if done.returncode not in (0, _REFUSED_EXIT):
-                raise ProbesError(f"{probe}: exit code {done.returncode}: {done.stderr[-1000:]}")
-            return done.returncode == _REFUSED_EXIT, done.stdout + done.stderr
+        ask = self._requested if isinstance(probe.ask, Request) else self._commanded
+        for _ in range(_PATIENCE):
+            found = ask(probe)
+            if found is not None:
+                return found
+            time.sleep(_PAUSE)
+        raise ProbesError(f"{probe}: still more than a user may ask")
+
+    def _commanded(self, probe: Probe) -> tuple[bool, str] | None:
+        """A command; None: not now."""
+        words = [str(self._manifest) if word == _MANIFEST else str(word) for word in probe.ask]
+        command = [sys.executable, "-m", "fairlead", *words, "--kubeconfig", str(self._ann.kubeconfig)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=self._environment)
+        if done.returncode not in (0, _REFUSED_EXIT):
+            if "ask again in" in done.stderr:
+                return None
+            raise ProbesError(f"{probe}: exit code {done.returncode}: {done.stderr[-1000:]}")
+        return done.returncode == _REFUSED_EXIT, done.stdout + done.stderr
+
+    def _requested(self, probe: Probe) -> tuple[bool, str] | None:
+        """A request; None: not now."""
         method, path, body = probe.ask
         answer = self._ann.ask(method, path, body, MERGE if method == "PATCH" else "application/json")
+        if answer.code == _TOO_MUCH:
+            return None
         if answer.refused and answer.code != _FORBIDDEN:
             raise ProbesError(f"{probe}: {answer.code}: {answer.message}")
         return answer.refused, json.dumps(answer.body)
@@ -293,6 +339,8 @@ class _Lab:
     def _start(self) -> None:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-probes-")))
         self._environment = {**os.environ, "COLUMNS": "200"}
+        self._manifest = folder / "pod.yaml"
+        self._manifest.write_text(json.dumps(made.pod("new")))
         self._plane = self._stack.enter_context(ControlPlane(controllers=_CONTROLLERS))
         ports = {"fairlead-visibility": free_port(), "fairlead-history": free_port()}
         self._install(ports)
