@@ -197,3 +197,26 @@ def test_a_ray_job_whose_cluster_goes_when_it_is_suspended_resumes():
         assert not made.suspended("RayJob", "train", "ray.io/v1")
 
     play(story)
+
+
+def test_an_owner_that_cannot_be_suspended_is_not_even_read():
+    """The operator may only list kinds without a field for that; any user may write such an owner on a Job."""
+
+    async def story(made):
+        asked = []
+        transport = made.operator._transport
+        request = transport.request
+
+        async def noted(method, path, **more):
+            asked.append(path)
+            return await request(method, path, **more)
+
+        transport.request = noted
+        above = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "name": "above", "uid": "u"}
+        made.intend("group", made.create("Job", "low", owner={**above, "controller": True}))
+        await asyncio.sleep(10.0)
+        assert [path for path in asked if path.endswith("/jobs/low")]
+        assert [path for path in asked if "leaderworkersets" in path] == []
+        assert not made.suspended("Job", "low")
+
+    play(story)

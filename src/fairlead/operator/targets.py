@@ -100,7 +100,7 @@ class Targets:
         if (owner.api_version, owner.kind) == (names.API_VERSION, "AIJob"):
             return  # its own controller acts on the target
         workload = self.workloads.get((owner.api_version, owner.kind))
-        if workload is None:
+        if workload is None or not workload.suspend_at:
             log.error("this kind cannot be suspended", group=group.metadata.key, kind=f"{owner.api_version} {owner.kind}")
             return
         path = workload.path(group.metadata.namespace, owner.name)
