@@ -221,12 +221,17 @@ class Kubelet:
 
 
 def audit_flags(folder: Path, *users: str) -> list[str]:
-    """Flags of an API server that logs the requests of some users."""
+    """Flags of an API server that logs the requests of some users, and the pods that they create."""
+    pods = {"verbs": ["create"], "resources": [{"group": "", "resources": ["pods"]}]}
     policy = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
-        "rules": [{"level": "Metadata", "users": list(users)}, {"level": "None"}],
+        "rules": [
+            {"level": "Request", "users": list(users), **pods},
+            {"level": "Metadata", "users": list(users)},
+            {"level": "None"},
+        ],
     }
     (folder / "audit-policy.yaml").write_text(json.dumps(policy))
     return [f"--audit-policy-file={folder / 'audit-policy.yaml'}", f"--audit-log-path={folder / 'audit.log'}"]

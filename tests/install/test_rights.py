@@ -50,7 +50,7 @@ def test_every_rule_has_a_reason_and_grants_something():
         *roles.of_lease("scheduler"),
         roles.OF_SERVERS,
         roles.of_server("v1.x"),
-        *roles.of_endpoints(("a",)),
+        *roles.of_endpoints(("a",), "scheduler"),
         *roles.OF_VIEWERS,
         *roles.OF_USERS,
         *roles.OF_ADMINISTRATORS,
@@ -79,7 +79,7 @@ def test_the_threat_model_says_of_each_right_what_it_is_worth():
             words = re.findall(r"`(.*?)`", part)
             verbs = [word for word in words if word in ("create", "update", "patch", "delete")]
             stated[process] |= {(verb, resource) for verb in verbs for resource in words if resource not in verbs}
-    own = [roles.of_server("v1.x"), *roles.of_endpoints(("a",))]
+    own = [roles.of_server("v1.x"), *roles.of_endpoints(("a",), "scheduler")]
     assert stated["scheduler"] == written(roles.OF_SCHEDULER)
     assert stated["operator"] == written(roles.OF_OPERATOR)
     assert stated["both"] == written([*roles.of_lease("scheduler"), *own]) == written([*roles.of_lease("operator"), *own])
@@ -94,6 +94,33 @@ def test_no_right_is_granted_twice(process):
         for verb in rule.verbs.split()
     ]
     assert sorted(granted) == sorted(set(granted))
+
+
+HISTORY = {
+    ("fairlead.dev", "queues", "watch"),
+    ("fairlead.dev", "queues/status", "patch"),
+    ("fairlead.dev", "nodepools", "list"),
+    ("", "namespaces", "list"),
+    ("autoscaling", "horizontalpodautoscalers", "watch"),
+}
+PROVISIONING = {("autoscaling.x-k8s.io", "provisioningrequests", "create"), ("", "podtemplates", "delete")}
+
+
+@pytest.mark.parametrize("history", [None, History(storage="5Gi"), History(secret_name="s")])
+@pytest.mark.parametrize("classes", [[], ["small"]])
+def test_what_is_switched_off_gives_no_rights(history, classes):
+    values = Values(image="fairlead:1", aggregated_api=False, history=history, provisioning_classes=classes)
+    may = rules(named(objects(values), "ClusterRole")["fairlead-operator"])
+    assert may & HISTORY == (HISTORY if history else set())
+    assert may & PROVISIONING == (PROVISIONING if classes else set())
+    given = {"history": history, "provisioning_classes": classes, "": True}
+    assert may == {
+        (rule.group, resource, verb)
+        for rule in roles.OF_OPERATOR
+        if given[rule.needs]
+        for resource in rule.resources.split()
+        for verb in rule.verbs.split()
+    }
 
 
 def test_few_objects_give_rights_in_the_whole_cluster():
@@ -129,8 +156,9 @@ def test_a_leader_writes_only_the_endpoints_of_its_own_services():
         "fairlead-scheduler": {"fairlead-visibility", "fairlead-external-metrics"},
         "fairlead-operator": {"fairlead-history"},
     }
-    written = {(resource, verb) for each in found for _, resource, verb in rules(each)}
-    assert written == {("services", "get"), ("endpointslices", "create"), ("endpointslices", "patch")}
+    written = {each["metadata"]["name"]: {(resource, verb) for _, resource, verb in rules(each)} for each in found}
+    slices = {("endpointslices", "create"), ("endpointslices", "patch")}
+    assert written == {"fairlead-scheduler": {("services", "get"), *slices}, "fairlead-operator": slices}
 
 
 def test_a_process_may_only_serve_the_apis_that_it_serves():

@@ -21,15 +21,20 @@ def of_processes(values: Values) -> Iterator[dict[str, Any]]:
         name, metadata = account(process), {"name": account(process), "namespace": values.namespace}
         yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
         served = apis.served(values, process)
-        everywhere = [*roles.OF_PROCESS[process], *(roles.of_server(each.registered) for each in served)]
+        everywhere = [*_needed(values, process), *(roles.of_server(each.registered) for each in served)]
         yield role(name, everywhere)
         yield binding(name, "", metadata)
         inside = {LEASES: [*roles.of_lease(process), *([roles.OF_SERVERS] if served else [])]}
         if served:
-            inside.setdefault(values.namespace, []).extend(roles.of_endpoints(tuple(each.service for each in served)))
+            inside.setdefault(values.namespace, []).extend(roles.of_endpoints(tuple(each.service for each in served), process))
         for namespace, rules in inside.items():
             yield role(name, rules, namespace)
             yield binding(name, namespace, metadata)
+
+
+def _needed(values: Values, process: str) -> list[Rule]:
+    """Its rules in the whole cluster, without those of what is switched off."""
+    return [each for each in roles.OF_PROCESS[process] if not each.needs or getattr(values, each.needs)]
 
 
 def of_people(values: Values) -> Iterator[dict[str, Any]]:

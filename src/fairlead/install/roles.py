@@ -15,16 +15,22 @@ _WRITE = "create update patch delete deletecollection"
 _OF_USERS = "aijobs podgroups"
 _OF_ADMINISTRATORS = "queues serviceclasses nodepools reservations"
 _AGGREGATED = "apiregistration.k8s.io"
+_AUTOSCALER = "autoscaling.x-k8s.io"
+_HISTORY, _PROVISIONING = "history", "provisioning_classes"
 
 
 class Rule(NamedTuple):
-    """A right and its reason. resources, verbs and names (of objects; empty: all) are separated by blanks."""
+    """A right and its reason. resources, verbs and names (of objects; empty: all) are separated by blanks.
+
+    needs: the value of an installation without which no process makes use of it; empty: none.
+    """
 
     why: str
     group: str
     resources: str
     verbs: str
     names: str = ""
+    needs: str = ""
 
     def manifest(self) -> dict[str, Any]:
         """As a role has it."""
@@ -33,7 +39,7 @@ class Rule(NamedTuple):
 
 
 OF_SCHEDULER = (
-    Rule("nodes to place on; default queues and labels of namespaces", "", "nodes namespaces", _READ),
+    Rule("nodes to place on; default queues and labels of namespaces", "", "nodes namespaces", _WATCH),
     Rule("pods that wait and run; a preempted one is deleted, as by kube-scheduler", "", "pods", f"{_READ} delete"),
     Rule("to place and to evict", "", "pods/binding pods/eviction", "create"),
     Rule("why a pod waits, and that it is preempted", "", "pods/status", "patch"),
@@ -47,48 +53,58 @@ OF_SCHEDULER = (
         "where volumes can be attached, from the first pod on that has one",
         "storage.k8s.io",
         "storageclasses csinodes csidrivers csistoragecapacities volumeattachments",
-        _READ,
+        _WATCH,
     ),
-    Rule("default topology spread in profile kubernetes", "", "services replicationcontrollers", _READ),
-    Rule("the same", "apps", "replicasets statefulsets", _READ),
-    Rule("victims whose budgets allow it are preferred", "policy", "poddisruptionbudgets", _READ),
-    Rule("priorities of service classes", "scheduling.k8s.io", "priorityclasses", _READ),
-    Rule("the policy, and gangs", names.GROUP, "queues podgroups serviceclasses reservations nodepools", _READ),
+    Rule("default topology spread in profile kubernetes", "", "services replicationcontrollers", _WATCH),
+    Rule("the same", "apps", "replicasets statefulsets", _WATCH),
+    Rule("victims whose budgets allow it are preferred", "policy", "poddisruptionbudgets", _WATCH),
+    Rule("priorities of service classes", "scheduling.k8s.io", "priorityclasses", _WATCH),
+    Rule("the policy", names.GROUP, "queues serviceclasses reservations nodepools", _WATCH),
+    Rule("gangs; one is made for the target state of a job that has none", names.GROUP, "podgroups", f"{_READ} create"),
     Rule(
         "what is observed and decided",
         names.GROUP,
         "queues/status podgroups/status serviceclasses/status reservations/status nodepools/status",
         "patch",
     ),
-    Rule("the target state of a job without a PodGroup", names.GROUP, "podgroups", "create"),
     Rule("starts, preemptions, missed deadlines", "events.k8s.io", "events", "create"),
 )
 
 OF_OPERATOR = (
     Rule("target states of jobs; groups of workloads", names.GROUP, "podgroups", f"{_READ} create patch delete"),
-    Rule("jobs to run; finished ones are deleted after their ttl", names.GROUP, "aijobs", f"{_READ} delete"),
-    Rule("time limits and defaults; prices; budgets", names.GROUP, "serviceclasses nodepools queues", _WATCH),
-    Rule("states of jobs; whether queues keep to their budgets", names.GROUP, "aijobs/status queues/status", "patch"),
+    Rule("jobs to run; finished ones are deleted after their ttl", names.GROUP, "aijobs", f"{_WATCH} delete"),
+    Rule("time limits and defaults", names.GROUP, "serviceclasses", _WATCH),
+    Rule("prices, for the history", names.GROUP, "nodepools", _WATCH, needs=_HISTORY),
+    Rule("budgets, by the history", names.GROUP, "queues", _WATCH, needs=_HISTORY),
+    Rule("states of jobs", names.GROUP, "aijobs/status", "patch"),
+    Rule("whether queues keep to their budgets, by the history", names.GROUP, "queues/status", "patch", needs=_HISTORY),
     Rule("objects that are created for a job are owned by it", names.GROUP, "aijobs/finalizers", "update"),
-    Rule("members of jobs", "", "pods", f"{_READ} create patch delete"),
-    Rule(
-        "nodes for gangs that request them as a whole from Cluster Autoscaler",
-        "autoscaling.x-k8s.io",
-        "provisioningrequests",
-        f"{_READ} create delete",
-    ),
-    Rule("templates that those requests name", "", "podtemplates", "create delete"),
+    Rule("members of jobs", "", "pods", f"{_WATCH} create patch delete"),
+    Rule("requests for nodes of Cluster Autoscaler", _AUTOSCALER, "provisioningrequests", _WATCH),
+    Rule("to make them for gangs", _AUTOSCALER, "provisioningrequests", "create delete", needs=_PROVISIONING),
+    Rule("templates that those requests name", "", "podtemplates", "create delete", needs=_PROVISIONING),
     Rule("conditions of gangs, and that they are provisioned", names.GROUP, "podgroups/status", "patch"),
-    Rule("a headless Service per job; one that exists may be another's", "", "services", "get create"),
-    Rule("default queues, for the history", "", "namespaces", _WATCH),
-    Rule("what a namespace admits, before a gang is created in part", "", "resourcequotas limitranges", _READ),
-    Rule("the same, for quotas that are of priorities", "scheduling.k8s.io", "priorityclasses", _READ),
-    Rule("nodes that are lost; quarantines", "", "nodes", f"{_READ} patch"),
+    Rule(
+        "a headless Service per job; one that exists may be another's; its own, as the endpoint of an API",
+        "",
+        "services",
+        "get create",
+    ),
+    Rule("default queues, for the history", "", "namespaces", _WATCH, needs=_HISTORY),
+    Rule("what a namespace admits, before a gang is created in part", "", "resourcequotas limitranges", _WATCH),
+    Rule("the same, for quotas that are of priorities", "scheduling.k8s.io", "priorityclasses", _WATCH),
+    Rule("nodes that are lost; quarantines", "", "nodes", f"{_WATCH} patch"),
     Rule("failures, quarantines, idleness", "events.k8s.io", "events", "create"),
-    Rule("what growth of autoscaled workloads costs, for the history", "autoscaling", "horizontalpodautoscalers", _WATCH),
+    Rule(
+        "what growth of autoscaled workloads costs, for the history",
+        "autoscaling",
+        "horizontalpodautoscalers",
+        _WATCH,
+        needs=_HISTORY,
+    ),
     Rule("Jobs, to group, suspend and resume them", "batch", "jobs", f"{_READ} patch"),
     Rule("the same for JobSets, where they are installed", "jobset.x-k8s.io", "jobsets", f"{_READ} patch"),
-    Rule("the same for LeaderWorkerSets, which cannot be suspended", "leaderworkerset.x-k8s.io", "leaderworkersets", _READ),
+    Rule("the same for LeaderWorkerSets, which cannot be suspended", "leaderworkerset.x-k8s.io", "leaderworkersets", _WATCH),
     Rule(
         "the same for Kubeflow's training jobs",
         "kubeflow.org",
@@ -122,11 +138,12 @@ OF_SERVERS = Rule("the authority of the front proxy", "", "configmaps", "get", "
 """In kube-system, of a process that serves an aggregated API."""
 
 
-def of_endpoints(services: tuple[str, ...]) -> tuple[Rule, ...]:
-    """In the namespace of a process that serves aggregated APIs."""
+def of_endpoints(services: tuple[str, ...], process: str) -> tuple[Rule, ...]:
+    """In the namespace of a process that serves aggregated APIs. The operator may read Services anyway."""
     slices = ("discovery.k8s.io", "endpointslices")
+    read = Rule("its Services, with which their endpoint is removed", "", "services", "get", " ".join(services))
     return (
-        Rule("its Services, with which their endpoint is removed", "", "services", "get", " ".join(services)),
+        *([] if process == "operator" else [read]),
         Rule("the endpoint of its Services, the first time", *slices, "create"),
         Rule("to be that endpoint while it leads", *slices, "patch", " ".join(services)),
     )
@@ -168,5 +185,5 @@ OF_ADMINISTRATORS = (Rule("to share the cluster", names.GROUP, _OF_ADMINISTRATOR
 
 
 def of_autoscalers(metrics: tuple[str, ...]) -> Rule:
-    """Of the HorizontalPodAutoscaler controller."""
-    return Rule("what waits in queues", "external.metrics.k8s.io", " ".join(metrics), "get list")
+    """Of the HorizontalPodAutoscaler controller, which lists a metric's values."""
+    return Rule("what waits in queues", "external.metrics.k8s.io", " ".join(metrics), "list")
