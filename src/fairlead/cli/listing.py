@@ -44,21 +44,31 @@ class Listing:
         from rich.segment import Segment
         from rich.text import Text
 
-        widths = self._fitted(options.max_width)
         header = [Text(column.name, _HEADER) for column in self._columns]
-        plain = not console.is_terminal
-        for row in (header, *self._rows):
-            segments = list(self._line(row, widths, console))
-            if plain:
-                yield Segment("".join(each.text for each in segments).rstrip())
-            else:
-                yield from segments
+        rows = [header, *self._rows]
+        columns = [_texts(cells) for cells in zip(*rows, strict=True)]
+        widths = self._fitted([max(map(len if "".join(texts).isascii() else _width, texts)) for texts in columns], options.max_width)
+        last = len(widths) - 1
+        padded = [
+            _padded(texts, width, right=column.right, last=at == last)
+            for at, (texts, width, column) in enumerate(zip(columns, widths, self._columns, strict=True))
+        ]
+        if not console.is_terminal:
+            end = Segment.line()
+            for parts in zip(*padded, strict=True):
+                yield Segment(_GAP.join(parts).rstrip())
+                yield end
+            return
+        for row, parts in zip(rows, zip(*padded, strict=True), strict=True):
+            for at, (cell, text) in enumerate(zip(row, parts, strict=True)):
+                yield from self._segments(cell, text, widths[at], console, right=self._columns[at].right)
+                if at < last:
+                    yield Segment(_GAP)
             yield Segment.line()
 
-    def _fitted(self, most: int) -> list[int]:
-        """The width of each column in a line of at most so many characters."""
+    def _fitted(self, widths: list[int], most: int) -> list[int]:
+        """The width of each column in a line of at most so many characters. widths: of what is in them."""
         columns = self._columns
-        widths = [max(_width(column.name), *(_width(row[at]) for row in self._rows), 0) for at, column in enumerate(columns)]
         excess = sum(widths) + len(_GAP) * (len(columns) - 1) - most
         while excess > 0:
             cut = [at for at, column in enumerate(columns) if column.flexible and widths[at] > max(1, column.least)]
@@ -71,25 +81,34 @@ class Listing:
             excess -= less
         return widths
 
-    def _line(self, row: Sequence[str | Text], widths: list[int], console: Console) -> Iterator[Segment]:
+    @staticmethod
+    def _segments(cell: str | Text, text: str, width: int, console: Console, *, right: bool) -> Iterator[Segment]:
+        """One cell in colours. text: the same, padded."""
         from rich.segment import Segment
 
-        last = len(widths) - 1
-        for at, (cell, width, column) in enumerate(zip(row, widths, self._columns, strict=True)):
-            if not isinstance(cell, str) and cell.spans:
-                shown = cell.copy()
-                shown.truncate(width, overflow="ellipsis", pad=not column.right)
-                pad = " " * (width - shown.cell_len)
-                yield Segment(pad)
-                yield from (each for each in shown.render(console) if each.text)
-            else:
-                text, style = (cell, None) if isinstance(cell, str) else (cell.plain, cell.style)
-                text = _cut(_printable(text), width)
-                pad = " " * (width - _width(text))
-                text = pad + text if column.right else text + pad if at < last else text
-                yield Segment(text, console.get_style(style) if style else None)
-            if at < last:
-                yield Segment(_GAP)
+        if isinstance(cell, str) or not cell.spans:
+            style = None if isinstance(cell, str) else cell.style
+            yield Segment(text, console.get_style(style) if style else None)
+            return
+        shown = cell.copy()
+        shown.truncate(width, overflow="ellipsis", pad=not right)
+        yield Segment(" " * (width - shown.cell_len))
+        yield from (each for each in shown.render(console) if each.text)
+
+
+def _texts(cells: Sequence[str | Text]) -> list[str]:
+    """What stands in a column, without colours."""
+    texts = [cell if isinstance(cell, str) else cell.plain for cell in cells]
+    return texts if "".join(texts).isprintable() else [_printable(text) for text in texts]
+
+
+def _padded(texts: list[str], width: int, *, right: bool, last: bool) -> list[str]:
+    """A column with cells of one width, cut where they are wider; the last of a line is not padded on its right."""
+    if not "".join(texts).isascii() or max(map(len, texts)) > width:
+        texts = [_cut(text, width) for text in texts]
+        pads = [" " * (width - _width(text)) for text in texts]
+        return [pad + text if right else text if last else text + pad for text, pad in zip(texts, pads, strict=True)]
+    return [text.rjust(width) for text in texts] if right else texts if last else [text.ljust(width) for text in texts]
 
 
 def _printable(text: str) -> str:
@@ -97,9 +116,8 @@ def _printable(text: str) -> str:
     return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 
-def _width(cell: str | Text) -> int:
-    """How many columns of a terminal a cell takes."""
-    text = cell if isinstance(cell, str) else cell.plain
+def _width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

@@ -258,7 +258,7 @@ def _table(found: list[Job], now: float, *, starts: bool) -> Listing:
     from rich.text import Text
 
     columns = _COLUMNS if not starts else [*_COLUMNS[:-1], Column("STARTS IN", right=True), _COLUMNS[-1]]
-    rows = []
+    rows, states = [], {state: Text(state.value, style) for state, style in STYLES.items()}
     for job in found:
         where = nodes_shown(job.nodes)
         if job.reason is not None:
@@ -267,7 +267,7 @@ def _table(found: list[Job], now: float, *, starts: bool) -> Listing:
             [
                 f"{job.namespace}/{job.name}",
                 job.queue,
-                Text(job.state.value, STYLES[job.state]),
+                states[job.state],
                 f"{job.running}/{job.pods}" if job.state not in (State.PENDING, State.SUSPENDED) else str(job.pods),
                 f"{job.gpus:g}",
                 str(job.priority),
