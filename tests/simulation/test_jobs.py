@@ -181,32 +181,33 @@ def test_bad_queue_tables_say_what_is_wrong(tmp_path, text):
         read_queues(path)
 
 
-def test_backlogged_queues_get_their_weights():
-    table = synthetic.tenants(1, 64)
+@pytest.mark.parametrize("nodes", [4, pytest.param(8, marks=pytest.mark.slow)])
+def test_backlogged_queues_get_their_weights(nodes):
+    table = synthetic.tenants(1, 8 * nodes)
     result = jobs.simulate(
         table,
-        nodes=8,
+        nodes=nodes,
         gpus_per_node=8,
         tree=synthetic.tree(),
         deserved=synthetic.shares(),
         window_days=synthetic.HOURS / 24,
     )
-    largest = max(each.gpus * each.duration for each in table) / (64 * synthetic.HOURS * 3600) * 100
+    largest = max(each.gpus * each.duration for each in table) / (8 * nodes * synthetic.HOURS * 3600) * 100
     assert result.share_error_points <= 3 + largest
     assert result.never_started == 0
     assert 0.8 < result.utilization <= 1.0, "turns that wait for checkpoints waste little"
     fifo = jobs.simulate(
-        table, nodes=8, gpus_per_node=8, policy="fifo", deserved=synthetic.shares(), window_days=synthetic.HOURS / 24
+        table, nodes=nodes, gpus_per_node=8, policy="fifo", deserved=synthetic.shares(), window_days=synthetic.HOURS / 24
     )
     assert fifo.share_error_points is not None
 
 
-@pytest.mark.parametrize("max_loss", [0.0, 60.0])
-def test_time_slices_do_all_the_work_once(max_loss):
-    table = synthetic.tenants(1, 16)
+@pytest.mark.parametrize(("max_loss", "nodes"), [(0.0, 1), (60.0, 2), pytest.param(0.0, 2, marks=pytest.mark.slow)])
+def test_time_slices_do_all_the_work_once(max_loss, nodes):
+    table = synthetic.tenants(1, 8 * nodes)
     runs = production.simulate(
         table,
-        nodes=2,
+        nodes=nodes,
         gpus_per_node=8,
         queues=synthetic.tree(),
         charges=Charges(),
