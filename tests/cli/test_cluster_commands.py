@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fairlead.cli.connection import run
 from fairlead.cli.main import app
-from fairlead.cli.snapshot import read, run
+from fairlead.cli.snapshot import read
 from fairlead.cli.top import Sort, summary
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import load

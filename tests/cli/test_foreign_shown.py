@@ -5,10 +5,10 @@ import pytest
 
 from fairlead.api.names import DEFAULT_QUEUE_LABEL
 from fairlead.cli.explain import full_explanation
-from fairlead.cli.share import shares
 from fairlead.cli.snapshot import Snapshot
 from fairlead.cluster import views
 from fairlead.scheduler.explanations import find
+from fairlead.scheduler.overview.queues import shares
 from fairlead.scheduler.overview.quotas import quotas
 
 GPU = "nvidia.com/gpu"

@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli import nodes, queue, share
+from fairlead.cli.connection import run
 from fairlead.cli.leader import Leader
 from fairlead.cli.main import app
-from fairlead.cli.snapshot import read, run
+from fairlead.cli.snapshot import read
 from testbed import objects
 from testbed.objects import node, pod, pod_group
 from tests.e2e import aggregated

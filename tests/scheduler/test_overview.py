@@ -16,8 +16,8 @@ from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue, QueueResource, UserLimits
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.overview import jobs, nodes, queues
-from fairlead.scheduler.overview.jobs import State
 from fairlead.scheduler.overview.quotas import quotas
+from fairlead.scheduler.overview.rows import State
 from fairlead.scheduler.overview.served import Answer, Overview
 from fairlead.scheduler.visibility import _list
 from tests.builders import GPU, node, pod

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
 from fairlead.api.kinds.rules import strict
 from fairlead.api.reasons import ReasonCode
-from fairlead.cluster import convert, views
-from fairlead.cluster.kubernetes.client import ApiError, Client
+from fairlead.cluster import views
 from fairlead.cluster.times import seconds
 from fairlead.core.model.units import WHOLE
 from fairlead.operator.jobs.members import bounds, members, pod
-from fairlead.scheduler.explanations import Explanation, bare
+
+if TYPE_CHECKING:
+    from fairlead.cluster.kubernetes.client import Client
+    from fairlead.scheduler.explanations import Explanation
+
 
 _OVER = ("Succeeded", "Failed")
 _FORBIDDEN, _NOT_FOUND = 403, 404
@@ -27,6 +32,8 @@ class Unknown(Exception):
 
 async def fetch(client: Client, namespace: str, name: str) -> AIJob | None:
     """An AIJob; None: the user may not read it. Raises `Unknown`, `ApiError`, `Unreachable`."""
+    from fairlead.cluster.kubernetes.client import ApiError
+
     try:
         return msgspec.json.decode(
             await client.get(f"/apis/{names.API_VERSION}/namespaces/{namespace}/aijobs/{name}"), type=strict(AIJob)
@@ -46,6 +53,8 @@ def over(job: AIJob | None) -> bool:
 
 def by_status(job: AIJob, now: float) -> Explanation:
     """Where a job stands by its own status. now: seconds since the epoch."""
+    from fairlead.scheduler.explanations import bare
+
     status = job.status or AIJobStatus()
     code, message = _why(job, status, now)
     start = seconds(status.resume_at) if status.phase == "Restarting" and status.resume_at else None
@@ -97,6 +106,8 @@ def _why(job: AIJob, status: AIJobStatus, now: float) -> tuple[str | None, str]:
 
 def _asks_for(job: AIJob) -> tuple[int, float]:
     """(pods, GPUs) of the members that it needs; of an array those of one element."""
+    from fairlead.cluster import convert
+
     element = -1 if job.spec.array is None else 0
     roles = {role.name: role for role in job.spec.roles}
     counts = {role.name: bounds(role)[0] for role in job.spec.roles}

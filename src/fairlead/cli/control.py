@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from fairlead.cli.connection import KubeconfigOption, run
 from fairlead.cli.output import Exit, fail
-from fairlead.cli.snapshot import KubeconfigOption, run
 
 if TYPE_CHECKING:
     from fairlead.cluster.kubernetes.client import Client

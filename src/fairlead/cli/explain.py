@@ -12,21 +12,18 @@ import typer
 
 from fairlead.api import names
 from fairlead.api.reasons import ReasonCode
-from fairlead.cli import aijobs
-from fairlead.cli.explanations import by_leader, by_status
+from fairlead.cli.connection import KubeconfigOption, default_namespace, run, span
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail, progress
-from fairlead.cli.snapshot import KubeconfigOption, Snapshot, default_namespace, read, run, span
 from fairlead.cluster import views
 from fairlead.cluster.kinds import NODE
-from fairlead.cluster.kubernetes.client import ApiError, Client
-from fairlead.cluster.kubernetes.listing import list_all
-from fairlead.core.forecast import forecast
-from fairlead.core.pods.tasks import Gang, Task, TaskState
-from fairlead.core.queue_position import blocked_by
-from fairlead.scheduler.explanations import ADVICE, Explanation, advice_of, explained, find, foretold, reason_of, unread_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from fairlead.cli.snapshot import Snapshot
+    from fairlead.cluster.kubernetes.client import Client
+    from fairlead.core.pods.tasks import Gang, Task
+    from fairlead.scheduler.explanations import Explanation
 
 _KINDS = {"pod": "pod", "pods": "pod", "po": "pod", "podgroup": "podgroup", "podgroups": "podgroup", "pg": "podgroup"}
 _KINDS |= {"job": "job", "jobs": "job", "aijob": "aijob", "aijobs": "aijob"}
@@ -37,6 +34,8 @@ _FORBIDDEN, _NOT_FOUND = 403, 404
 
 def _complete(incomplete: str) -> list[str]:
     """Objects for the shell's completion; silence where the cluster does not answer."""
+    from fairlead.cli.snapshot import read
+
     try:
         snapshot = run("", read)
     except (Exception, SystemExit):  # noqa: BLE001 - a shell that completes shows no errors
@@ -77,6 +76,11 @@ def explain(
 
 async def _explanation(client: Client, kind: str, namespace: str, name: str) -> Explanation:
     """What can be known of an object. Raises `ApiError`, `Unreachable`."""
+    from fairlead.cli import aijobs
+    from fairlead.cli.explanations import by_leader, by_status
+    from fairlead.cli.snapshot import read
+    from fairlead.cluster.kubernetes.client import ApiError
+
     job = None
     if kind == "aijob":
         try:
@@ -111,6 +115,9 @@ async def _explanation(client: Client, kind: str, namespace: str, name: str) -> 
 
 async def _completed(client: Client, answered: Explanation, name: str) -> Explanation:
     """The leader's explanation with what it does not know: until when nodes are quarantined, and why."""
+    from fairlead.cluster.kubernetes.client import ApiError
+    from fairlead.cluster.kubernetes.listing import list_all
+
     quarantined: list[str] = []
     if answered.numbers.get("quarantined"):
         with suppress(ApiError):  # a user who may not list nodes still gets the rest
@@ -126,6 +133,7 @@ class _Event(msgspec.Struct):
 
 def _latest_preemption(kubeconfig: str, namespace: str, name: str) -> tuple[str | None, str | None]:
     """The note and the time of the latest event about a preemption, a move or a suspension."""
+    from fairlead.cluster.kubernetes.client import ApiError
 
     async def events_of(client: Client) -> list[_Event]:
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
@@ -141,6 +149,8 @@ def _latest_preemption(kubeconfig: str, namespace: str, name: str) -> tuple[str 
 
 
 def _find(snapshot: Snapshot, kind: str, namespace: str, name: str) -> tuple[list[Task], Gang | None]:
+    from fairlead.scheduler.explanations import find
+
     state = snapshot.state
     if kind == "podgroup":
         gang = state.gangs.get(f"{namespace}/{name}")
@@ -170,6 +180,11 @@ def _find(snapshot: Snapshot, kind: str, namespace: str, name: str) -> tuple[lis
 
 def full_explanation(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gang | None) -> Explanation:
     """Everything about one job; decides once on the snapshot."""
+    from fairlead.core.forecast import forecast
+    from fairlead.core.pods.tasks import TaskState
+    from fairlead.core.queue_position import blocked_by
+    from fairlead.scheduler.explanations import ADVICE, advice_of, explained, foretold, reason_of, unread_of
+
     explanation = explained(snapshot.state, tasks, gang, name, snapshot.now, None)
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE)]
     reasons = snapshot.decide()

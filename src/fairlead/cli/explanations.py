@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from fairlead.api import names
 from fairlead.cli.leader import NOT_SERVED, snake
-from fairlead.cluster import convert, views
-from fairlead.cluster.kubernetes.client import ApiError, Client
+from fairlead.cluster import views
 from fairlead.core.model.units import WHOLE
-from fairlead.core.state.suspended import made_before, made_for
-from fairlead.scheduler.explanations import Explanation, bare
+
+if TYPE_CHECKING:
+    from fairlead.cluster.kubernetes.client import Client
+    from fairlead.scheduler.explanations import Explanation
 
 
 async def by_leader(client: Client, kind: str, namespace: str, name: str) -> Explanation | None:
@@ -18,6 +21,9 @@ async def by_leader(client: Client, kind: str, namespace: str, name: str) -> Exp
 
     kind: `pod`, `podgroup`, `job` or `aijob`. Raises `ApiError`, `Unreachable`.
     """
+    from fairlead.cluster.kubernetes.client import ApiError
+    from fairlead.scheduler.explanations import Explanation
+
     try:
         body = msgspec.json.decode(await client.get(f"{names.VISIBILITY}/namespaces/{namespace}/{kind}s/{name}/explanation"))
         return msgspec.convert(snake(body["status"]), Explanation)
@@ -43,6 +49,9 @@ async def by_status(client: Client, kind: str, namespace: str, name: str) -> Exp
 
 async def _by_made(client: Client, namespace: str, root: str) -> Explanation:
     """Of the PodGroup that was made for a workload, now or by an earlier version."""
+    from fairlead.cluster.kubernetes.client import ApiError
+    from fairlead.core.state.suspended import made_before, made_for
+
     _, kind, name = root.rsplit("/", 2)
     try:
         return await _by_group(client, namespace, made_for(namespace, root).partition("/")[2])
@@ -54,6 +63,9 @@ async def _by_made(client: Client, namespace: str, root: str) -> Explanation:
 
 
 async def _by_group(client: Client, namespace: str, name: str, *, made_only: bool = False) -> Explanation:
+    from fairlead.cluster.kubernetes.client import ApiError
+    from fairlead.scheduler.explanations import bare
+
     path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}"
     view = msgspec.json.decode(await client.get(path), type=_Group)
     if made_only and names.MADE_FOR_LABEL not in (view.metadata.labels or {}):
@@ -74,6 +86,9 @@ async def _by_group(client: Client, namespace: str, name: str, *, made_only: boo
 
 
 async def _by_pod(client: Client, namespace: str, name: str) -> Explanation:
+    from fairlead.cluster import convert
+    from fairlead.scheduler.explanations import bare
+
     view = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{namespace}/pods/{name}"), type=views.Pod)
     pod = convert.pod(view, names.DEFAULT_QUEUE)
     conditions = (view.status.conditions if view.status else None) or ()

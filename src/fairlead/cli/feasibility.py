@@ -15,17 +15,18 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from fairlead.cli.connection import KubeconfigOption, default_namespace, run
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
-from fairlead.cli.snapshot import KubeconfigOption, default_namespace, run
-from fairlead.cluster import cases, storage_views, views, workloads
-from fairlead.core.feasibility import Judgement
-from fairlead.core.pods.tasks import Task
+from fairlead.cluster import storage_views, views, workloads
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from fairlead.cluster import cases
     from fairlead.cluster.kubernetes.client import Client
+    from fairlead.core.feasibility import Judgement
+    from fairlead.core.pods.tasks import Task
 
 _KINDS = ("pod", "pods", "po")
 _SHOWN = 10
@@ -103,6 +104,8 @@ def feasibility(
 
 
 def _judge_cases(file: str) -> None:
+    from fairlead.cluster import cases
+
     try:
         source: IO[bytes] = sys.stdin.buffer if file == "-" else Path(file).open("rb")  # noqa: SIM115 - closed below
     except OSError as error:
@@ -126,6 +129,8 @@ def _judge_cases(file: str) -> None:
 
 def describe(case: cases.Case) -> dict[str, Any]:
     """The judgements of a case in the form that is printed."""
+    from fairlead.cluster import cases
+
     return {"id": case.id, "pods": [_described(task, judgement) for task, judgement in cases.Loaded(case).judgements()]}
 
 
@@ -145,6 +150,8 @@ def _described(task: Task, judgement: Judgement) -> dict[str, Any]:
 
 
 def _judge_live(kubeconfig: str, namespace: str, name: str) -> Report:
+    from fairlead.cluster import cases
+
     if not namespace:
         namespace = default_namespace(kubeconfig)
     fields = run(kubeconfig, _read)

@@ -7,20 +7,22 @@ import time
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import msgspec
 import typer
 
 from fairlead.api import spans
 from fairlead.api.quantity import QuantityError
+from fairlead.cli.connection import KubeconfigOption, NamespaceOption, span
 from fairlead.cli.leader import snake
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
-from fairlead.cli.snapshot import KubeconfigOption, NamespaceOption, span
-from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
-from fairlead.cluster.kubernetes.config import ConfigError, load
 from fairlead.observability.history import Entry, HistoryError, Job, Run, SchemaError, State, Wanted
+
+if TYPE_CHECKING:
+    pass
+
 
 HISTORY_API = "/apis/history.fairlead.dev/v1alpha1"
 DEFAULT_FILE = "~/.fairlead/history.db"
@@ -134,6 +136,9 @@ def _from_database(url: str, wanted: Wanted, now: float, *, runs: bool) -> tuple
 
 def _from_cluster(kubeconfig: str, wanted: Wanted, now: float, *, runs: bool) -> tuple[list[Entry], list[Run]]:
     """The same from the operator; where no cluster serves it, from this user's own file."""
+    from fairlead.cluster.kubernetes.client import ApiError, Unreachable
+    from fairlead.cluster.kubernetes.config import ConfigError
+
     path = Path(DEFAULT_FILE).expanduser()
     try:
         return asyncio.run(_ask(kubeconfig, wanted, runs=runs))
@@ -152,6 +157,9 @@ async def _ask(kubeconfig: str, wanted: Wanted, *, runs: bool) -> tuple[list[Ent
 
     Raises `ApiError`, `ConfigError`, `Unreachable`.
     """
+    from fairlead.cluster.kubernetes.client import ApiError, Client
+    from fairlead.cluster.kubernetes.config import load
+
     config = load(kubeconfig or None)
     query = {key: str(value) for key, value in msgspec.structs.asdict(wanted).items() if value}
     query = {key: value for key, value in query.items() if key not in ("namespace", "states")}

@@ -15,13 +15,10 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.cli.output import Exit, fail
-from fairlead.cluster.kubernetes.client import ApiError, Client
-from fairlead.scheduler.overview.jobs import Job, Others
-from fairlead.scheduler.overview.nodes import NodeLine
-from fairlead.scheduler.overview.queues import Share, Shares
-from fairlead.scheduler.overview.quotas import Quota
+from fairlead.scheduler.overview.rows import Job, NodeLine, Others, Quota, Share, Shares
 
 if TYPE_CHECKING:
+    from fairlead.cluster.kubernetes.client import ApiError, Client
     from fairlead.simulation.asked import Question
     from fairlead.simulation.whatif import WhatIf
 
@@ -113,6 +110,8 @@ class Leader:
         return known.rows
 
     async def _ask(self, path: str, view: type[Any], query: dict[str, str]) -> _List[Any] | None:
+        from fairlead.cluster.kubernetes.client import ApiError
+
         try:
             answer = await self._answer(path, query)
             if view is Job:  # by far the most rows, and written as they are read
@@ -129,6 +128,8 @@ class Leader:
 
     async def _answer(self, path: str, query: dict[str, str]) -> bytes:
         """Of the whole cluster, or as of one namespace, where this user may see no more."""
+        from fairlead.cluster.kubernetes.client import ApiError
+
         below = f"namespaces/{self.namespace}/{path}" if self.namespace and not path.startswith("namespaces/") else ""
         if not (self.seen_from and below):
             try:
@@ -150,6 +151,7 @@ async def what_if(client: Client, question: Question, namespace: str) -> WhatIf:
 
     Raises `ApiError` for what no answer explains, `Unreachable`.
     """
+    from fairlead.cluster.kubernetes.client import ApiError
     from fairlead.simulation.whatif import WhatIf
 
     path = f"{names.VISIBILITY}/namespaces/{quote(namespace, safe='')}/whatifs"

@@ -47,7 +47,9 @@ class Listing:
         header = [Text(column.name, _HEADER) for column in self._columns]
         rows = [header, *self._rows]
         columns = [_texts(cells) for cells in zip(*rows, strict=True)]
-        widths = self._fitted([max(map(len if "".join(texts).isascii() else _width, texts)) for texts in columns], options.max_width)
+        widths = self._fitted(
+            [max(map(len if "".join(texts).isascii() else _width, texts)) for texts in columns], options.max_width
+        )
         last = len(widths) - 1
         padded = [
             _padded(texts, width, right=column.right, last=at == last)

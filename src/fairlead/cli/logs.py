@@ -9,9 +9,9 @@ import msgspec
 import typer
 
 from fairlead.api import names
+from fairlead.cli.connection import KubeconfigOption, run
 from fairlead.cli.control import NamespaceOption
 from fairlead.cli.output import Exit, fail
-from fairlead.cli.snapshot import KubeconfigOption, run
 
 if TYPE_CHECKING:
     from fairlead.cluster.kubernetes.client import Client

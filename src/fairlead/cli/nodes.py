@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
+from fairlead.cli.connection import IntervalOption, KubeconfigOption, SeenFromOption, WatchOption, show
 from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Output, OutputOption
-from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, SeenFromOption, Snapshot, WatchOption, show
 from fairlead.cluster import views
 from fairlead.core.model.units import WHOLE
-from fairlead.scheduler.overview import nodes as overview
-from fairlead.scheduler.overview.nodes import NodeLine
+from fairlead.scheduler.overview.rows import NodeLine
+
+if TYPE_CHECKING:
+    from fairlead.cli.snapshot import Snapshot
+
 
 _GIB = 1 << 30
 
@@ -54,6 +57,8 @@ def nodes(
 
 def lines(snapshot: Snapshot) -> list[NodeLine]:
     """Every node, by name."""
+    from fairlead.scheduler.overview import nodes as overview
+
     down = {view.metadata.name for view in snapshot.nodes if _is_down(view)}
     return overview.lines(snapshot.state, down)
 

@@ -10,21 +10,22 @@ import typer
 
 from fairlead.api import names
 from fairlead.api.reasons import ReasonCode
+from fairlead.cli.connection import IntervalOption, KubeconfigOption, NamespaceOption, WatchOption, show, span
 from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Output, OutputOption
-from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, NamespaceOption, Snapshot, WatchOption, show, span
-from fairlead.cluster import convert, views
+from fairlead.cluster import views
 from fairlead.cluster.reported import why_waiting
-from fairlead.cluster.targets import SUSPENDED
 from fairlead.cluster.times import seconds
 from fairlead.core.model.groups import Target
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.units import WHOLE
-from fairlead.scheduler.overview.jobs import Job, Others, State, Why, suspended
+from fairlead.scheduler.overview.rows import Job, Others, State, Why, suspended
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+    from fairlead.cli.snapshot import Snapshot
 
 
 class Jobs(msgspec.Struct, frozen=True):
@@ -95,6 +96,9 @@ def with_age(job: Job, now: float) -> dict[str, Any]:
 
 def jobs(snapshot: Snapshot) -> list[Job]:
     """All jobs that have not ended: those that run first, then those that wait in the order of their ranks."""
+    from fairlead.cluster import convert
+    from fairlead.cluster.targets import SUSPENDED
+
     members = members_of(snapshot)
     groups = {(each.metadata.namespace, each.metadata.name): each for each in snapshot.groups}
     found = [
@@ -122,6 +126,8 @@ def in_order(found: list[Job]) -> list[Job]:
 
 def members_of(snapshot: Snapshot) -> dict[tuple[str, str, str], list[tuple[views.Pod, Pod]]]:
     """(kind, namespace, name) of each job -> its pods that have not ended."""
+    from fairlead.cluster import convert
+
     members: dict[tuple[str, str, str], list[tuple[views.Pod, Pod]]] = defaultdict(list)
     for view in snapshot.pods:
         if view.spec.scheduler_name not in names.SCHEDULERS or (view.status and view.status.phase in ("Succeeded", "Failed")):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
+from fairlead.cli.connection import IntervalOption, KubeconfigOption, SeenFromOption, WatchOption, show
 from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Exit, Output, OutputOption, fail
-from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, SeenFromOption, Snapshot, WatchOption, show
-from fairlead.scheduler.overview import quotas as overview
-from fairlead.scheduler.overview.quotas import Quota, User
+from fairlead.scheduler.overview.rows import Quota, User
+
+if TYPE_CHECKING:
+    from fairlead.cli.snapshot import Snapshot
 
 
 class Quotas(msgspec.Struct, frozen=True):
@@ -31,6 +33,7 @@ def quota(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Quota and limit of each queue with what is left of them, and what its users hold of their limits."""
+    from fairlead.scheduler.overview import quotas as overview
 
     def chosen(known: list[Quota]) -> tuple[Quotas, Listing]:
         if name and not any(each.queue == name for each in known):

@@ -19,10 +19,9 @@ import msgspec
 import typer
 
 from fairlead.api import names
-from fairlead.cli import snapshot
+from fairlead.cli.connection import KubeconfigOption
 from fairlead.cli.logs import print_log
 from fairlead.cli.output import Exit, fail
-from fairlead.cli.snapshot import KubeconfigOption
 from fairlead.cli.submit import (
     ClassOption,
     CpusOption,
@@ -70,6 +69,7 @@ def run(
     kubeconfig: KubeconfigOption = "",
 ) -> None:
     """Run a command as an Interactive job, show its output, and exit with its exit code. Ctrl-C ends the job."""
+    from fairlead.cli import connection
     from fairlead.cluster.kubernetes.config import ConfigError, load
     from fairlead.submission import directives, jobs
 
@@ -97,7 +97,7 @@ def run(
         fail("-i needs a single member: omit --nodes", Exit.USAGE)
     _as_session(manifest, stdin=stdin, terminal=terminal, idle=idle)
     try:
-        code = snapshot.run(kubeconfig, lambda client: _Run(client, manifest, attached=stdin or terminal).live(), writes=True)
+        code = connection.run(kubeconfig, lambda client: _Run(client, manifest, attached=stdin or terminal).live(), writes=True)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT  # of SIGTERM and SIGHUP: `ending.exit_code`
     raise typer.Exit(code)

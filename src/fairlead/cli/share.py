@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlead.cli.connection import IntervalOption, KubeconfigOption, SeenFromOption, WatchOption, show
 from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Output, OutputOption
-from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, SeenFromOption, Snapshot, WatchOption, show
-from fairlead.scheduler.overview.queues import Amount, Share, Shares, shares
+from fairlead.scheduler.overview.rows import Amount, Share, Shares
+
+if TYPE_CHECKING:
+    from fairlead.cli.snapshot import Snapshot
 
 
 def share(
@@ -22,6 +25,7 @@ def share(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Quota, limit, fair share, allocation and pending jobs of each queue."""
+    from fairlead.scheduler.overview.queues import shares
 
     async def by_leader(leader: Leader, _: float) -> tuple[Shares, Listing] | None:
         found = await leader.queues()

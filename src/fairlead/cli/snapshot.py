@@ -5,49 +5,24 @@ The commands that show things (`queue`, `nodes`, `share`, `explain`) share this.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
-
-import msgspec
-import typer
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason
-from fairlead.cli.leader import Leader
-from fairlead.cli.output import Exit, Output, fail, progress
 from fairlead.cluster import views
 from fairlead.cluster.kinds import STORAGE
-from fairlead.cluster.kubernetes.client import ApiError, Client, ReadOnly, Unreachable
-from fairlead.cluster.kubernetes.config import ConfigError, load
-from fairlead.cluster.kubernetes.listing import everything, list_all
 from fairlead.cluster.port import Synced, Upsert
-from fairlead.cluster.translate import Change, Objects, first_events
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Resume
-from fairlead.core.state.cluster import ClusterState
-from fairlead.scheduler.core_loop import CoreLoop
-from fairlead.scheduler.explanations import reason_of
-from fairlead.scheduler.outputs import Output as Decision
 
-ByLeader = Callable[[Leader, float], Awaitable[tuple[Any, Any] | None]]
-"""Makes a view from the leader's answers; takes the time by the server's clock, too."""
-
-KubeconfigOption = Annotated[str, typer.Option(help="Kubeconfig file; default: $KUBECONFIG, the pod's account, ~/.kube/config.")]
-NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="Only this namespace. Default: all.")]
-SeenFromOption = Annotated[
-    str,
-    typer.Option(
-        "--namespace",
-        "-n",
-        help="Where you may not see the whole cluster: as of this namespace.",
-        show_default="of the kubeconfig",
-    ),
-]
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
-IntervalOption = Annotated[float, typer.Option(min=0.2, max=3600, help="With --watch: seconds between two refreshes.")]
+if TYPE_CHECKING:
+    from fairlead.cluster.kubernetes.client import Client
+    from fairlead.cluster.translate import Change, Objects
+    from fairlead.core.state.cluster import ClusterState
+    from fairlead.scheduler.core_loop import CoreLoop
+    from fairlead.scheduler.outputs import Output as Decision
 
 
 class Snapshot:
@@ -80,6 +55,9 @@ class Snapshot:
     @property
     def core(self) -> CoreLoop:
         """A core that knows everything and has decided nothing."""
+        from fairlead.cluster.translate import first_events
+        from fairlead.scheduler.core_loop import CoreLoop
+
         if self._core is None:
             objects = self.objects()
             self._core = CoreLoop(Policy(charge_foreign=objects.charges_foreign), self.decisions.extend)
@@ -94,6 +72,8 @@ class Snapshot:
 
         Pods that a pass cut short did not reach are left out. The state of `core` does not change.
         """
+        from fairlead.scheduler.explanations import reason_of
+
         if self._outlook is None:
             other = Snapshot(self.now)
             other.__dict__ |= {**self.__dict__, "_core": None, "decisions": []}
@@ -111,6 +91,8 @@ class Snapshot:
     @property
     def counted(self) -> dict[str, Pod]:
         """Pod UID -> the pod as it counts: in its PodGroup, and with its class's priority, as far as its queue lets it."""
+        from fairlead.cluster.translate import first_events
+
         if self._counted is None:
             events = first_events(self.objects())
             pods = [each.object for each in events if isinstance(each, Upsert) and isinstance(each.object, Pod)]
@@ -126,6 +108,8 @@ class Snapshot:
 
     def objects(self) -> Objects:
         """What it shows, without volumes."""
+        from fairlead.cluster.translate import Objects
+
         return Objects(
             self.now,
             self.nodes,
@@ -171,6 +155,9 @@ class Snapshot:
 
 async def read(client: Client, report: Callable[[int, int], None] | None = None) -> Snapshot:
     """List everything. report: takes how many pods are listed, of all. Raises `ApiError` and `Unreachable`."""
+    from fairlead.cluster.kubernetes.listing import everything, list_all
+    from fairlead.cluster.translate import Change
+
     objects, missing = await everything(client, report)
     snapshot = Snapshot(objects.now, missing=missing)
     snapshot.nodes, snapshot.pods, snapshot.namespaces = objects.nodes, objects.pods, objects.namespaces
@@ -182,125 +169,3 @@ async def read(client: Client, report: Callable[[int, int], None] | None = None)
             found = await list_all(client, kind.path, kind.view)
             snapshot.storage[kind.name] = [Change(kind.key(each.metadata), each) for each in found]
     return snapshot
-
-
-def run(kubeconfig: str, work: Callable[[Client], Any], *, writes: bool = False) -> Any:
-    """Run a coroutine function with an open client; an error ends the command with its exit code."""
-
-    async def main() -> Any:
-        async with Client(load(kubeconfig or None), connections=8, read_only=not writes) as client:
-            return await work(client)
-
-    try:
-        return asyncio.run(main())
-    except ConfigError as error:
-        fail(str(error), Exit.UNREACHABLE)
-    except Unreachable as error:
-        fail(f"the cluster does not answer: {error}", Exit.UNREACHABLE)
-    except ApiError as error:
-        if error.code in (401, 403):
-            fail(f"the cluster refuses: {error.message}", Exit.REFUSED)
-        if writes and error.code in (409, 422):
-            fail(error.message, Exit.REFUSED)
-        if error.code == 404:
-            fail(error.message, Exit.NOT_FOUND)
-        fail(f"the cluster answers {error}")
-    except ReadOnly as error:
-        fail(str(error))
-
-
-def default_namespace(kubeconfig: str) -> str:
-    """The namespace of the kubeconfig's context."""
-    try:
-        return load(kubeconfig or None).namespace
-    except ConfigError as error:
-        fail(str(error), Exit.UNREACHABLE)
-
-
-def show(
-    kubeconfig: str,
-    output: Output,
-    view_of: Callable[[Snapshot], tuple[Any, Any]],
-    *,
-    watch: bool = False,
-    interval: float = 2.0,
-    by_leader: ByLeader | None = None,
-    namespace: str = "",
-) -> None:
-    """Print a view of the cluster, (data for JSON and YAML, something rich to draw): once, or until Ctrl-C.
-
-    view_of: makes it from a snapshot; by_leader: from the leader's answers, None where it gives none. With `watch` the leader
-    sends what changed. namespace: as of which the leader answers a user who may not see the whole cluster; empty: that of the
-    kubeconfig.
-    """
-    from fairlead.cli.output import console as make_console
-    from fairlead.cli.output import emit
-
-    console = make_console()
-
-    async def view(client: Client, leader: Leader) -> tuple[Any, Any, Snapshot | None]:
-        answered = await by_leader(leader, client.server_time or time.time()) if by_leader is not None else None
-        if answered is not None:
-            return *answered, None
-        snapshot = await _listed(client)
-        return *view_of(snapshot), snapshot
-
-    async def once(client: Client) -> tuple[Any, Any, Snapshot | None]:
-        return await view(client, Leader(client, namespace or client.config.namespace))
-
-    if not watch:
-        data, drawing, snapshot = run(kubeconfig, once)
-        emit(data, output, lambda: console.print(drawing))
-        if snapshot is not None:
-            _warn(snapshot)
-        return
-
-    async def refresh(client: Client) -> None:
-        from rich.live import Live
-
-        leader = Leader(client, namespace or client.config.namespace)
-        if output is not Output.TABLE:
-            while True:  # one document a line
-                data = (await view(client, leader))[0]
-                typer.echo(msgspec.json.encode(data).decode())
-                await asyncio.sleep(interval)
-        with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
-            while True:
-                live.update((await view(client, leader))[1], refresh=True)
-                await asyncio.sleep(interval)
-
-    try:
-        run(kubeconfig, refresh)
-    except KeyboardInterrupt:
-        return
-
-
-async def _listed(client: Client) -> Snapshot:
-    """The cluster, for a view that the leader did not give."""
-    try:
-        with progress("listing the cluster") as report:
-            return await read(client, report)
-    except ApiError as error:
-        if error.code != 403:
-            raise
-        hint = f"{error.message}; the leader answers as of a namespace in which you may `view`: --namespace NAME"
-        raise ApiError(error.code, error.reason, hint) from error
-
-
-def _warn(snapshot: Snapshot) -> None:
-    if snapshot.missing:
-        listed = " and ".join(snapshot.missing)
-        typer.echo(
-            f"{listed} are not installed in this cluster: install them with `fairlead crds | kubectl apply -f -`", err=True
-        )
-
-
-def span(seconds: float) -> str:
-    """A length of time as squeue writes it: `3:07`, `1:04:09`, `2-03:00:00`."""
-    whole = max(0, int(seconds))
-    days, rest = divmod(whole, 86_400)
-    hours, rest = divmod(rest, 3600)
-    minutes, left = divmod(rest, 60)
-    if days:
-        return f"{days}-{hours:02d}:{minutes:02d}:{left:02d}"
-    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from fairlead.cli.connection import KubeconfigOption, run
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
-from fairlead.cli.snapshot import KubeconfigOption, run
 
 if TYPE_CHECKING:
     from fairlead.cluster.kubernetes.client import Client

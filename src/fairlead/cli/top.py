@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from fairlead.cli.connection import IntervalOption, KubeconfigOption, NamespaceOption, show, span
 from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.nodes import lines
 from fairlead.cli.output import Output, OutputOption, fail
 from fairlead.cli.queue import STYLES, age, in_order, jobs, members_of, nodes_shown, with_others
-from fairlead.cli.snapshot import IntervalOption, KubeconfigOption, NamespaceOption, Snapshot, show, span
-from fairlead.scheduler.overview.jobs import Job, Others, State
-from fairlead.scheduler.overview.nodes import NodeLine
+from fairlead.scheduler.overview.rows import Job, NodeLine, Others, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rich.console import Group
+
+    from fairlead.cli.snapshot import Snapshot
 
 _BAR = 40
 _QUESTION = "max by (namespace, pod) (DCGM_FI_DEV_GPU_UTIL)"

@@ -10,13 +10,12 @@ import typer
 
 from fairlead.cli import leader
 from fairlead.cli.configured import VARIABLE, adopt
+from fairlead.cli.connection import KubeconfigOption, run, span
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
-from fairlead.cli.snapshot import KubeconfigOption, run, span
-from fairlead.cluster.kubernetes.client import ApiError, Client
-from fairlead.cluster.kubernetes.listing import everything
 
 if TYPE_CHECKING:
+    from fairlead.cluster.kubernetes.client import Client
     from fairlead.cluster.translate import Objects
     from fairlead.core.model.policy import Policy
     from fairlead.simulation.asked import Question
@@ -66,6 +65,8 @@ def whatif(
 
     Where you may not list the cluster the leader simulates it, and shows other namespaces' jobs as counts.
     """
+    from fairlead.cluster.kubernetes.client import ApiError
+    from fairlead.cluster.kubernetes.listing import everything
     from fairlead.simulation.asked import Question
     from fairlead.simulation.whatif import WhatIfError, amount_of, count_of
 

@@ -42,7 +42,7 @@ from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.scheduler import explanations
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.explanations import Explanation, PendingJob
-from fairlead.scheduler.overview.jobs import Job
+from fairlead.scheduler.overview.rows import Job
 from fairlead.scheduler.overview.served import Answer, Overview
 from fairlead.scheduler.player import Asked, Player, TooMuch
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.core.model.groups import Target
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.foretold import Expected
 from fairlead.scheduler.explanations import why_it_waits
-
-_POD, _POD_GROUP = "Pod", "PodGroup"
+from fairlead.scheduler.overview.rows import POD, POD_GROUP, Job, Others, State, Why, suspended
 
 
 class Key(NamedTuple):
@@ -26,59 +23,6 @@ class Key(NamedTuple):
     name: str
     kind: str
     id: str
-
-
-class State(StrEnum):
-    """Where a job stands."""
-
-    PENDING = "Pending"
-    STARTING = "Starting"
-    RUNNING = "Running"
-    ENDING = "Ending"
-    SUSPENDED = "Suspended"
-
-
-class Why(msgspec.Struct, frozen=True):
-    """Why a job waits."""
-
-    code: str
-    message: str
-
-
-class Job(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One job: a pod group, or a pod of its own. gpus: what all its pods ask for; times in seconds since the epoch.
-
-    expected_start: of a job that waits, as things stand; null where it is not foreseen. earliest_start, latest_start: it starts
-    between them in eight cases of ten.
-    """
-
-    namespace: str
-    name: str
-    kind: str
-    queue: str
-    state: State
-    pods: int
-    running: int
-    gpus: float
-    priority: int
-    submitted_at: float
-    started_at: float | None = None
-    nodes: list[str] = []
-    reason: Why | None = None
-    user: str = ""
-    expected_start: float | None = None
-    earliest_start: float | None = None
-    latest_start: float | None = None
-
-
-class Others(msgspec.Struct, frozen=True, rename="camel"):
-    """Jobs of other namespaces in one queue. gpus: what those that run hold; gpus_wanted: what the others ask for."""
-
-    queue: str
-    running: int
-    pending: int
-    gpus: float
-    gpus_wanted: float
 
 
 def others(state: ClusterState, seen_from: str) -> list[Others]:
@@ -130,7 +74,7 @@ def keys(state: ClusterState, namespace: str = "", queue: str = "") -> list[Key]
         if task.gang is not None:
             found.add(_of_gang(task.gang.key))
         elif not pod.placeholder:
-            found.add(Key(pod.namespace, pod.name, _POD, pod.uid))
+            found.add(Key(pod.namespace, pod.name, POD, pod.uid))
     for group in state.suspended.targets:
         key = _of_gang(group)
         if not namespace or key.namespace == namespace:
@@ -140,7 +84,7 @@ def keys(state: ClusterState, namespace: str = "", queue: str = "") -> list[Key]
 
 def _of_gang(gang: str) -> Key:
     namespace, _, name = gang.partition("/")
-    return Key(namespace, name, _POD_GROUP, gang)
+    return Key(namespace, name, POD_GROUP, gang)
 
 
 class Rows:
@@ -155,7 +99,7 @@ class Rows:
         return [row for key in wanted if (row := self._row(key)) is not None]
 
     def _row(self, key: Key) -> Job | None:
-        if key.kind == _POD:
+        if key.kind == POD:
             task = self._state.tasks.get(key.id)
             return self._of(key, [task], None) if task is not None else None
         gang = self._state.gangs.get(key.id)
@@ -201,24 +145,6 @@ class Rows:
         if start is None:
             return {}
         return {"expected_start": start.start, "earliest_start": start.earliest, "latest_start": start.latest}
-
-
-def suspended(namespace: str, name: str, target: Target, queue: str, created: float = 0.0) -> Job:
-    """A suspended job without pods, by what its PodGroup keeps. queue: of the group; created: of it, where no pod is kept."""
-    pods = [member.pod for member in target.members]
-    return Job(
-        namespace=namespace,
-        name=name,
-        kind=_POD_GROUP,
-        queue=queue or (pods[0].queue if pods else ""),
-        state=State.SUSPENDED,
-        pods=sum(member.count for member in target.members),
-        running=0,
-        gpus=sum(member.count * member.pod.spec.gpus * member.pod.spec.gpu_milli for member in target.members) / WHOLE,
-        priority=max((pod.priority for pod in pods), default=0),
-        submitted_at=min((pod.created for pod in pods), default=created),
-        user=pods[0].user if pods else "",
-    )
 
 
 def _why(reason: Reason | None) -> Why | None:

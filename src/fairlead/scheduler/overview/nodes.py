@@ -4,35 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import msgspec
-
 from fairlead.api.names import POOL_LABELS
 from fairlead.core.model.units import WHOLE
 from fairlead.core.state.cluster import ClusterState
+from fairlead.scheduler.overview.rows import NodeLine
 
 _DOWN = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Taints of nodes whose kubelet does not answer, or has reported that it is not ready."""
-
-
-class NodeLine(msgspec.Struct, frozen=True):
-    """One node. state: as sinfo's words: idle, mixed, allocated, drained, down; closed where something on it cannot be counted.
-
-    gpu_free_milli: thousandths left of each GPU, as counted (the kubelet picks the real devices).
-    closed_by: what closes it: pods whose size cannot be known, or what of the node itself cannot be read.
-    """
-
-    name: str
-    state: str
-    gpu_model: str
-    gpus: int
-    gpus_used: float
-    gpu_free_milli: list[int]
-    cpu_milli: int
-    cpu_milli_used: int
-    memory_bytes: int
-    memory_bytes_used: int
-    pods: int
-    closed_by: list[str] = []
 
 
 def lines(state: ClusterState, down: Collection[str] = (), seen_from: str = "") -> list[NodeLine]:

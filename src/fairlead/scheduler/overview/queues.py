@@ -2,53 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from fairlead.api.names import GPU_RESOURCES
 from fairlead.core.model.charges import units_of
 from fairlead.core.model.queues import QueueResource
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.cluster import ClusterState
-
-
-class Amount(msgspec.Struct, frozen=True):
-    """One resource of a queue, in its own unit: devices, millicores, bytes. None: not given.
-
-    fair_share: its deserved share now, None while all its siblings' demand can be met. weight: as given. foreign: the part of
-    the allocation that pods of other schedulers hold.
-    """
-
-    resource: str
-    allocated: float
-    quota: float | None
-    limit: float | None
-    weight: int | str | None = None
-    fair_share: float | None = None
-    foreign: float = 0.0
-
-
-class Share(msgspec.Struct, frozen=True):
-    """One queue. share: what it holds as a part of its deserved share (1 is all of it); pending: pods that wait."""
-
-    name: str
-    parent: str
-    priority: int
-    share: float
-    running: int
-    pending: int
-    resources: list[Amount]
-
-
-class Shares(msgspec.Struct, frozen=True):
-    """All queues. outside_queues: resource -> what pods hold for which no queue is charged, in its own unit.
-
-    resource: what most queues are about: the GPUs that nodes offer, else CPUs.
-    """
-
-    queues: list[Share]
-    outside_queues: dict[str, float] = {}
-    resource: str = ""
+from fairlead.scheduler.overview.rows import Amount, Share, Shares
 
 
 def shares(state: ClusterState) -> Shares:

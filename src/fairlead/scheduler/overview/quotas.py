@@ -4,52 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from fairlead.core.model.charges import units_of
 from fairlead.core.model.queues import UserLimits
 from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.cluster import ClusterState
-
-
-class Amount(msgspec.Struct, frozen=True):
-    """One resource of a queue in its own unit: devices, millicores, bytes. null: not limited, or not given.
-
-    guaranteed_left: of its own quota. left: what it may still take before a limit, its own or of a queue above, stops it.
-    """
-
-    resource: str
-    used: float
-    quota: float | None
-    guaranteed_left: float | None
-    limit: float | None
-    left: float | None
-
-
-class User(msgspec.Struct, frozen=True):
-    """One user in a queue. limits: what the queue allows each; null where it does not limit."""
-
-    user: str
-    used: dict[str, float]
-    limits: dict[str, float]
-    running: int
-    running_limit: int | None
-    submitted: int
-    submitted_limit: int | None
-
-
-class Quota(msgspec.Struct, frozen=True):
-    """One queue. running, submitted: jobs, descendants' included. other_users: how many have jobs in it and are not listed."""
-
-    queue: str
-    parent: str
-    resources: list[Amount]
-    running: int
-    running_limit: int | None
-    submitted: int
-    submitted_limit: int | None
-    users: list[User]
-    other_users: int = 0
+from fairlead.scheduler.overview.rows import Quota, QuotaAmount, User
 
 
 class _Held:
@@ -129,11 +88,11 @@ def _limited_above(node: QueueNode) -> set[str]:
     return {resource for each in node.path for resource in each.limits}
 
 
-def _amount(node: QueueNode, resource: str) -> Amount:
+def _amount(node: QueueNode, resource: str) -> QuotaAmount:
     unit = units_of(resource)
     used, quota, limit = node.used.get(resource, 0), node.quota.get(resource), node.limits.get(resource)
     left = [each.limits[resource] - each.used.get(resource, 0) for each in node.path if resource in each.limits]
-    return Amount(
+    return QuotaAmount(
         resource=resource,
         used=used / unit,
         quota=None if quota is None else quota / unit,

@@ -19,8 +19,7 @@ import msgspec
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.others import without_others
 from fairlead.scheduler.overview import jobs, nodes, queues, quotas
-from fairlead.scheduler.overview.jobs import Others
-from fairlead.scheduler.overview.quotas import Quota
+from fairlead.scheduler.overview.rows import Job, Others, Quota, Shares
 
 T = TypeVar("T")
 Ask = Callable[[Callable[[CoreLoop], Any]], Awaitable[Any]]
@@ -65,7 +64,7 @@ class Overview:
         """
 
         async def rows() -> dict[Any, Any]:
-            found: list[jobs.Job] = []
+            found: list[Job] = []
             for part in _parts(await self._ask(lambda core: jobs.keys(core.state, namespace, queue))):
                 found += await self._ask(partial(_rows, part, namespace))
             return {(row.namespace, row.name, row.kind): row for row in found}
@@ -90,9 +89,9 @@ class Overview:
         found: list[Quota] = await self._ask(lambda core: quotas.quotas(core.state, shows))
         return found
 
-    async def queues(self) -> queues.Shares:
+    async def queues(self) -> Shares:
         """All queues, by name."""
-        found: queues.Shares = await self._ask(lambda core: queues.shares(core.state))
+        found: Shares = await self._ask(lambda core: queues.shares(core.state))
         return found
 
     async def _since(self, about: tuple[str, ...], since: str, rows: Callable[[], Awaitable[dict[Any, Any]]]) -> Answer:
@@ -122,12 +121,12 @@ def _mark(core: CoreLoop) -> tuple[int, int]:
     return core.counters.events, core.counters.passes
 
 
-def _rows(keys: Sequence[jobs.Key], namespace: str, core: CoreLoop) -> list[jobs.Job]:
+def _rows(keys: Sequence[jobs.Key], namespace: str, core: CoreLoop) -> list[Job]:
     found = jobs.Rows(core.state, core.reports.starts.interval).of(keys)
     return [_of_namespace(row, core) for row in found] if namespace else found
 
 
-def _of_namespace(row: jobs.Job, core: CoreLoop) -> jobs.Job:
+def _of_namespace(row: Job, core: CoreLoop) -> Job:
     if row.reason is None:
         return row
     message = without_others(row.reason.message, row.namespace, core.state.pairs.namespaces)
