@@ -25,17 +25,34 @@ DEFAULT_SCHEDULERS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The scheduler names that we answer to where no configuration gives others, and the profile of each."""
 
+FIRST_RELEASE: Final = "fairlead"
+"""The name of a release where none is given. It serves what names no scheduler, and writes what is of the whole cluster."""
+
 _schedulers = dict(DEFAULT_SCHEDULERS)
 SCHEDULERS: Final[Mapping[str, str]] = MappingProxyType(_schedulers)
 """The scheduler names that this process answers to, and the profile of each: one list for all of its parts. A view that follows
 `answer_to`, which a process calls before it begins anything."""
 
 
-def answer_to(schedulers: Mapping[str, str]) -> None:
-    """From now on the schedulers of this process have these names."""
+_release = [FIRST_RELEASE]
+
+
+def release() -> str:
+    """The name of the release of Fairlead that this process is of: several may run in one cluster."""
+    return _release[0]
+
+
+def lease(release: str, process: str) -> str:
+    """The name of the Lease of a process (`scheduler`, `operator`) of a release; the account has the same name."""
+    return f"{release}-{process}"
+
+
+def answer_to(schedulers: Mapping[str, str], release: str = FIRST_RELEASE) -> None:
+    """From now on the schedulers of this process have these names, and it is of this release."""
     given = dict(schedulers)
     _schedulers.clear()
     _schedulers.update(given)
+    _release[0] = release
 
 
 def own_scheduler() -> str:
@@ -137,6 +154,9 @@ GPU_FRACTION_ANNOTATION: Final = "fairlead.dev/gpu-fraction"
 USER_ANNOTATION: Final = "fairlead.dev/user"
 """Who submitted a workload; written by an admission policy from what the API server knows, see `fairlead crds --policies`."""
 EPOCH_ANNOTATION: Final = "fairlead.dev/epoch"
+"""On bindings: the epoch of the Lease that the scheduler held."""
+LEASE_ANNOTATION: Final = "fairlead.dev/lease"
+"""Beside it: the name of that Lease, where it is not that of the first release."""
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

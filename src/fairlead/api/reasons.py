@@ -30,6 +30,7 @@ class ReasonCode(StrEnum):
     SUSPENDED = "Suspended"
     GATED = "Gated"
     UNKNOWN_QUEUE = "UnknownQueue"
+    OTHER_SCHEDULER = "OtherScheduler"
     UNKNOWN_CLASS = "UnknownServiceClass"
     NOT_ALLOWED = "NotAllowed"
     ADMITTED_STAYS = "AdmittedStays"

@@ -33,8 +33,10 @@ from fairlead.cluster.kinds import (
     complete,
     watched,
 )
+from fairlead.cluster.ownership import Ownership
 from fairlead.cluster.port import ClusterEvent, Gone, Judged, StorageKnown, Upsert
 from fairlead.cluster.priorities import Priorities
+from fairlead.cluster.releases import Releases
 from fairlead.cluster.serving import Serving
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.model.nodes import NodePool, Reservation
@@ -64,13 +66,16 @@ class Change(msgspec.Struct, Generic[View], gc=False):
 class Translator:
     """Keeps what is needed to translate the next change.
 
-    schedulers: those whose pods are ours, `*` for all, and their profiles. versions: pod UID -> resourceVersion last seen.
-    reported: pod UID -> (reason, message) that its condition gives for waiting; after a restart it need not be
-    written again. demands: which other kinds the pods seen so far make worth watching.
+    schedulers: those whose pods are ours, `*` for all, and their profiles; ownership: which queues this release serves.
+    versions: pod UID -> resourceVersion last seen. reported: pod UID -> (reason, message) that its condition gives for
+    waiting; after a restart it need not be written again. demands: which other kinds the pods seen so far make worth watching.
     """
 
-    def __init__(self, schedulers: Mapping[str, str] = names.SCHEDULERS) -> None:
+    def __init__(self, schedulers: Mapping[str, str] = names.SCHEDULERS, ownership: Ownership | None = None) -> None:
         self.schedulers = schedulers
+        self.ownership = ownership if ownership is not None else Ownership(schedulers)
+        self._releases = Releases(self.ownership, self._default_queue)
+        self._begun = False
         self.versions: dict[str, str] = {}
         self._unbound: dict[str, Pod] = {}  # ours that have no node yet, as they were delivered last
         self.reported: dict[str, tuple[str, str]] = {}
@@ -89,7 +94,9 @@ class Translator:
             return self.storage(kind.name, changes)
         if kind.watch is Watch.UPSTREAM:
             return self.workloads(kind.name, changes)
-        return _TRANSLATIONS[kind.name](self, changes)
+        events = [] if self._begun else self._releases.begin()
+        self._begun = True
+        return events + _TRANSLATIONS[kind.name](self, changes)
 
     def namespaces(self, changes: list[Change[views.Namespace]]) -> list[ClusterEvent]:
         """Namespaces, by name."""
@@ -106,19 +113,34 @@ class Translator:
                 for uid, pod in pods.items():
                     pods[uid] = msgspec.structs.replace(pod, queue=queue or names.DEFAULT_QUEUE)
                 events += [Upsert(self._as_counted(pod)) for pod in pods.values()]
+                events += self._releases.default_changed(change.key)
             events.append(Gone(NAMESPACE.name, change.key) if change.view is None else Upsert(convert.namespace(change.view)))
         return events
 
     def queues(self, changes: list[Change[views.Queue]]) -> list[ClusterEvent]:
         """Queues, by name."""
-        events = self._policies(changes, QUEUE, policies.queue, policies.all_acted_on, "policy")
-        for event in list(events):
+        sole = self.ownership.sole
+        moved = [self._settle(change) for change in changes]
+        found = self._policies(changes, QUEUE, policies.queue, policies.all_acted_on, "policy")
+        events = self._releases.policies(found)
+        if any(moved) and not (sole and self.ownership.sole):
+            events += self._releases.queues_moved()
+        for event in found:
             if isinstance(event, Gone):
                 events += [Upsert(pod) for pod in self._priorities.set_queue(event.key, "", None)]
             elif isinstance(event, Upsert) and isinstance(event.object, Queue):
                 queue = event.object
                 events += [Upsert(pod) for pod in self._priorities.set_queue(queue.name, queue.parent, queue.classes)]
         return events
+
+    def _settle(self, change: Change[views.Queue]) -> bool:
+        """Whether queues may have changed hands. One that cannot be read is whose it was."""
+        if change.view is None:
+            return self.ownership.remove(change.key)
+        if change.error:
+            return False
+        spec = change.view.spec
+        return self.ownership.set(change.key, spec.parent or "", spec.scheduler_name or "")
 
     def classes(self, changes: list[Change[views.ServiceClass]]) -> list[ClusterEvent]:
         """Classes of service, by name."""
@@ -128,16 +150,17 @@ class Translator:
                 named = change.view.spec.priority_class_name if change.view is not None else None
                 ranked += [Upsert(pod) for pod in self._priorities.set_class(change.key, named)]
         read, unsupported = policies.service_class, policies.all_acted_on
-        return self._policies(changes, SERVICE_CLASS, read, unsupported, "class") + ranked
+        return self._releases.policies(self._policies(changes, SERVICE_CLASS, read, unsupported, "class")) + ranked
 
     def node_pools(self, changes: list[Change[views.NodePool]]) -> list[ClusterEvent]:
         """Node pools, by name."""
-        return self._policies(changes, NODE_POOL, policies.node_pool, policies.pool_unsupported, "node pool")
+        found = self._policies(changes, NODE_POOL, policies.node_pool, policies.pool_unsupported, "node pool")
+        return self._releases.policies(found)
 
     def reservations(self, changes: list[Change[views.Reservation]]) -> list[ClusterEvent]:
         """Reservations, by name."""
         read, unsupported = policies.reservation, policies.all_acted_on
-        return self._policies(changes, RESERVATION, read, unsupported, "reservation")
+        return self._releases.policies(self._policies(changes, RESERVATION, read, unsupported, "reservation"))
 
     def _policies(
         self,
@@ -195,6 +218,7 @@ class Translator:
         events: list[ClusterEvent] = []
         for change in changes:
             if change.view is None:
+                self._releases.group_gone(change.key)
                 events.append(Gone(POD_GROUP.name, change.key))
                 events += self._served(change.key, ())
                 events += [Upsert(pod) for pod in self._priorities.set_group(change.key, "")]
@@ -202,7 +226,7 @@ class Translator:
                 log.error("PodGroup cannot be read", group=change.key, error=change.error)
             else:
                 group = convert.group(change.view)
-                events.append(Upsert(group))
+                events += self._releases.group(group)
                 events += self._served(change.key, grouping.serves(change.view.metadata))
                 events += [Upsert(pod) for pod in self._priorities.set_group(change.key, group.service_class, group.queue)]
         return events
@@ -336,9 +360,11 @@ class Translator:
         self._serving.forget(uid)
         self._priorities.forget(uid)
 
+    def _default_queue(self, namespace: str) -> str:
+        return self._default_queues.get(namespace) or names.DEFAULT_QUEUE
+
     def _pod(self, view: views.Pod) -> Pod:
-        default = self._default_queues.get(view.metadata.namespace) or names.DEFAULT_QUEUE
-        return convert.pod(view, default, self.schedulers, self._workloads)
+        return convert.pod(view, self._default_queue(view.metadata.namespace), self.schedulers, self._workloads)
 
     def _note_condition(self, uid: str, view: views.Pod) -> None:
         for condition in (view.status.conditions if view.status else None) or ():

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from fairlead.api import names
 from fairlead.cluster import grouping
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import Config
@@ -39,7 +40,6 @@ from fairlead.operator.workloads import known
 log = structlog.get_logger("operator")
 
 _LEASE_NAMESPACE = "kube-system"
-_LEASE_NAME = "fairlead-operator"
 _DRAIN = 5.0  # seconds for which reconciliations may go on once the operator is to end
 
 
@@ -129,7 +129,7 @@ class Operator:
         self.elector = Elector(
             client,
             namespace=_LEASE_NAMESPACE,
-            name=_LEASE_NAME,
+            name=names.lease(names.release(), "operator"),
             healthy=lambda: True,
             duration=options.lease_duration,
             renew_deadline=options.lease_renew,

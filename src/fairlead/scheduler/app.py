@@ -51,7 +51,6 @@ log = structlog.get_logger("scheduler")
 _STALL = 30.0
 _GATHER = 0.004
 _LEASE_NAMESPACE = "kube-system"
-_LEASE_NAME = "fairlead-scheduler"
 _FAILED_PASSES = 3  # in a row, and the scheduler is not ready
 _DRAIN = 5.0  # seconds for which writes may go on once the scheduler is to end
 _SNAPSHOT_REST = 5.0  # seconds between two snapshots for the metrics
@@ -65,7 +64,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     the process which plays what-if questions for the first; empty: these are not served.
     service_namespace: of their Services; pod_address: of this pod, to which these lead while it is the leader; empty: they have
     selectors.
-    schedulers: those whose pods are ours, `*` for all, and their profiles. shadow: write nothing, only report.
+    schedulers: those whose pods are ours, `*` for all, and their profiles. release: of Fairlead, which names the lease.
+    shadow: write nothing, only report.
     lease_*: seconds, see `Elector`.
     """
 
@@ -80,6 +80,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     pod_address: str = ""
     writers: int = 256
     schedulers: Mapping[str, str] = names.SCHEDULERS
+    release: str = names.FIRST_RELEASE
     shadow: bool = False
     lease_duration: float = 15.0
     lease_renew: float = 10.0
@@ -159,7 +160,7 @@ class Scheduler:
         self.options = options
         self.failed = False
         self._stop = asyncio.Event()
-        self.kubernetes = KubernetesCluster(client, schedulers=options.schedulers)
+        self.kubernetes = KubernetesCluster(client, schedulers=options.schedulers, release=options.release)
         self.cluster: Cluster = self.kubernetes
         if options.shadow:
             self.cluster = ShadowCluster(self.kubernetes, report or (lambda _: None), client.clock)
@@ -171,7 +172,7 @@ class Scheduler:
         self.elector = Elector(
             client,
             namespace=_LEASE_NAMESPACE,
-            name=_LEASE_NAME,
+            name=names.lease(options.release, "scheduler"),
             healthy=lambda: self.core.stalled < _STALL,
             duration=options.lease_duration,
             renew_deadline=options.lease_renew,

@@ -174,6 +174,14 @@ class Configuration(_Section, frozen=True):
 
     api_version: Literal["config.fairlead.dev/v1alpha1"]
     kind: Literal["SchedulerConfiguration"]
+    name: Annotated[
+        str,
+        _is(
+            "Name of the release of Fairlead, where several run in one cluster: of its Leases `NAME-scheduler` and "
+            "`NAME-operator`. Only the release `fairlead` serves queues that name no scheduler.",
+            pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$",
+        ),
+    ] = names.FIRST_RELEASE
     profiles: Annotated[
         list[Profile], _is("Scheduler names and their profiles. Default: `fairlead` and `fairlead-kubernetes`.", min_length=1)
     ] = msgspec.field(
@@ -233,6 +241,7 @@ class Configuration(_Section, frozen=True):
         return Options(
             policy=policy,
             schedulers={each.scheduler_name: each.profile for each in self.profiles},
+            release=self.name,
             leader_elect=election.enabled,
             lease_duration=election.duration_seconds,
             lease_renew=election.renew_seconds,
@@ -246,8 +255,8 @@ class Configuration(_Section, frozen=True):
 
 
 def adopt(configuration: Configuration) -> None:
-    """What all parts of a process know of it from now on: the scheduler names and the agents that share GPUs."""
-    names.answer_to({each.scheduler_name: each.profile for each in configuration.profiles})
+    """What all parts of a process know of it from now on: the scheduler names, the release, the agents that share GPUs."""
+    names.answer_to({each.scheduler_name: each.profile for each in configuration.profiles}, configuration.name)
     names.share_by(configuration.gpu_sharing.agents)
 
 
@@ -300,4 +309,12 @@ def _mistake(given: Configuration) -> str:
     election = given.leader_election
     if not election.retry_seconds < election.renew_seconds < election.duration_seconds:
         return "leaderElection: retrySeconds must be less than renewSeconds, and renewSeconds less than durationSeconds"
-    return ""
+    return _taken_by_another(given)
+
+
+def _taken_by_another(given: Configuration) -> str:
+    """Whether a release has scheduler names of the first one."""
+    taken = {each.scheduler_name for each in given.profiles} & names.DEFAULT_SCHEDULERS.keys()
+    if given.name == names.FIRST_RELEASE or not taken:
+        return ""
+    return f"profiles: schedulerName {min(taken)!r} is the release {names.FIRST_RELEASE}'s: give {given.name} names of its own"

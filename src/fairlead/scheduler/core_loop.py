@@ -14,11 +14,11 @@ from typing import TypeVar
 import msgspec
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster.kinds import NODE, POD_GROUP, QUEUE
+from fairlead.cluster.kinds import NODE, POD_GROUP, QUEUE, RESERVATION
 from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Judged, StorageKnown, Synced, Upsert
 from fairlead.core.model.backoff import backoff
 from fairlead.core.model.groups import Group
-from fairlead.core.model.nodes import Node
+from fairlead.core.model.nodes import Node, Reservation
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue
@@ -218,12 +218,17 @@ class CoreLoop:
                 self.reports.groups.mark(f"{about.namespace}/{about.group}")
         elif isinstance(about, Node):
             self.reports.verdicts.node_changed()
+        elif isinstance(about, Queue) and about.elsewhere:
+            self.reports.verdicts.forget(QUEUE.name, about.name)
+            self.reports.queues.forget(about.name)
         elif isinstance(about, Queue):
             self.reports.verdicts.queue_changed(about.name, refused)
             if refused is not None:
                 self._echoes.forget(QUEUE.name, about.name)
         elif isinstance(about, Group):
             self.reports.groups.mark(about.key)
+        elif isinstance(about, Reservation) and not about.ours:
+            self.reports.verdicts.forget(RESERVATION.name, about.name)
 
     def _remove(self, event: Gone) -> None:
         self.reports.groups.mark_of(event.key)

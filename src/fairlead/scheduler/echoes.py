@@ -14,6 +14,7 @@ from fairlead.cluster.kinds import OF_OBJECT, POD
 from fairlead.cluster.port import JUDGED, Bound, ClusterEvent, Gone, Judged, Upsert
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Group
+from fairlead.core.model.nodes import Reservation
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.queues import Queue
 from fairlead.core.nodes.storage import StorageObject
@@ -46,6 +47,8 @@ class Echoes:
             if isinstance(about, DisruptionBudget | StorageObject):
                 return False
             key = (OF_OBJECT[type(about)].name, about.key if isinstance(about, Group) else about.name)
+            if (isinstance(about, Queue) and about.elsewhere) or (isinstance(about, Reservation) and not about.ours):
+                self._judged.pop((JUDGED[key[0]], key[1]), None)  # it is reported on anew once this release serves it
             if isinstance(about, Queue):
                 # What survives a restart is read once, by the scheduler that begins; after that it is this one's own.
                 about = msgspec.structs.replace(about, usage=None, run_times=(), forecasts=())

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from fairlead.cluster.kinds import KINDS, OF_OBJECT, POD
 from fairlead.cluster.port import JUDGED, ClusterEvent, Gone, Judged, StorageKnown, Synced, Upsert
+from fairlead.core.model.nodes import Reservation
 from fairlead.core.model.pods import Pod
+from fairlead.core.model.queues import Queue
 
 
 class Standby:
@@ -31,6 +33,8 @@ class Standby:
                 kind = OF_OBJECT[type(about)]
                 key = about.uid if isinstance(about, Pod) else str(getattr(about, "key", "") or getattr(about, "name", ""))
                 self._objects[kind.name][key] = event
+                if _of_another(about):
+                    self._judged[kind.plural].pop(key, None)
             elif isinstance(event, Gone):
                 self._objects[event.kind].pop(event.key, None)
                 if event.kind in JUDGED:
@@ -53,3 +57,8 @@ class Standby:
         if self.synced:
             events.append(Synced())
         return events
+
+
+def _of_another(about: object) -> bool:
+    """Whether another release of Fairlead serves it, and reports on it."""
+    return bool(about.elsewhere) if isinstance(about, Queue) else isinstance(about, Reservation) and not about.ours

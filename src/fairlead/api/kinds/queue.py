@@ -97,6 +97,18 @@ class QueueSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
         Annotated[list[str], Rule(max_length=64, description="ServiceClasses that may use the queue. Default: all.")] | None
     ) = None
     budget: Annotated[Budget, Rule(description="Cost budget, at the prices of NodePools.")] | None = None
+    scheduler_name: (
+        Annotated[
+            str,
+            Rule(
+                min_length=1,
+                max_length=253,
+                description="Scheduler that serves the queue and its descendants, as pods name it. Only a queue without a parent "
+                "may name one. Default: those of the release fairlead.",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class UsageStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -182,6 +194,10 @@ QUEUE = Kind(
         (
             f"!has(self.resources) || self.resources.all(r, self.resources.exists_one(s, {_SAME_RESOURCE}))",
             "each resource may appear only once, and once per pool",
+        ),
+        (
+            "!has(self.schedulerName) || !has(self.parent) || self.parent == ''",
+            "only a queue without a parent may name a scheduler: its descendants are served by the same",
         ),
     ),
 )

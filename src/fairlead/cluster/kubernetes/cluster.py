@@ -22,6 +22,7 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.kubernetes.statuses import Statuses, pod_path
 from fairlead.cluster.kubernetes.targets import write_target
 from fairlead.cluster.kubernetes.volumes import Volumes
+from fairlead.cluster.ownership import Ownership
 from fairlead.cluster.port import ClusterEvent, Outcome, Sink, StorageKnown, Synced
 from fairlead.cluster.translate import Change, Translator
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
@@ -32,12 +33,21 @@ _REPEATS, _REPEATS_LATER = 0.5, 10.0  # seconds until a deletion without an answ
 
 
 class KubernetesCluster:
-    """A real API server. instance: how we sign events."""
+    """A real API server. release: that of Fairlead which this process is of. instance: how we sign events."""
 
-    def __init__(self, client: Client, *, schedulers: Mapping[str, str] = names.SCHEDULERS, instance: str = "fairlead") -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        schedulers: Mapping[str, str] = names.SCHEDULERS,
+        release: str = names.FIRST_RELEASE,
+        instance: str = "fairlead",
+    ) -> None:
         self.client = client
-        self.translator = Translator(schedulers)
+        first = release == names.FIRST_RELEASE
+        self.translator = Translator(schedulers, Ownership(schedulers, first=first))
         self.instance = instance
+        self._fenced_by = {} if first else {names.LEASE_ANNOTATION: names.lease(release, "scheduler")}
         self.informers: dict[str, Informer[Any]] = {}
         self._sink: Sink = lambda _: None
         self._tasks: asyncio.TaskGroup | None = None
@@ -106,7 +116,7 @@ class KubernetesCluster:
         pod = binding.pod
         metadata: dict[str, Any] = {"name": pod.name, "uid": pod.uid}
         if epoch is not None:
-            metadata["annotations"] = {names.EPOCH_ANNOTATION: str(epoch)}
+            metadata["annotations"] = {names.EPOCH_ANNOTATION: str(epoch), **self._fenced_by}
         message = ""
         for _ in range(_BIND_TRIES):
             version = self.translator.versions.get(pod.uid)

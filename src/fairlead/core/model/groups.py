@@ -49,6 +49,7 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     time_limit, expected: as for pods. start_timeout: seconds in which its members start that have nodes, 0: not given.
     target, completed, failed_starts: as last written. paused: its user has suspended it, whatever its target state.
     made: the scheduler made it, to keep a target state. roles: digest of the roles that its AIJob has now; empty: not reported.
+    ours: whether this release serves its queue, and so writes its status.
     """
 
     namespace: str
@@ -66,6 +67,7 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     paused: bool = False
     made: bool = False
     roles: str = ""
+    ours: bool = True
 
     @property
     def key(self) -> str:

@@ -45,7 +45,7 @@ class Reservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Nodes reserved by an administrator from `start` to `end`, seconds since the epoch.
 
     nodes: by their labels. queue: whose pods may use them all the same, empty: none's. resources: so much of them
-    only, in base units as nodes have them; empty: all that are selected.
+    only, in base units as nodes have them; empty: all that are selected. ours: whether this release writes its status.
     """
 
     name: str
@@ -54,3 +54,4 @@ class Reservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     nodes: Selector = ()
     queue: str = ""
     resources: tuple[tuple[str, int], ...] = ()
+    ours: bool = True

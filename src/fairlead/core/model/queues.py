@@ -71,7 +71,8 @@ class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     namespaces: by their labels, those whose pods may use it; users: who may, None for all; classes: the classes of service
     that may, None for all. per_user: limits for each user; jobs: for all together. users_reclaim: whether a user may take from
-    those who hold more of the queue. usage, run_times, forecasts: as last written.
+    those who hold more of the queue. usage, run_times, forecasts: as last written. elsewhere: by whom it is served, in words,
+    where that is another release of Fairlead: nothing else counts then; empty: by this one.
     """
 
     name: str
@@ -87,3 +88,4 @@ class Queue(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     users_reclaim: bool = False
     run_times: tuple[RunTimeRecord, ...] = ()
     forecasts: tuple[ForecastRecord, ...] = ()
+    elsewhere: str = ""

@@ -28,9 +28,14 @@ class Admission:
         self.services = services
         self.namespaces = namespaces
 
-    @staticmethod
-    def unknown_queue(task: Task) -> Reason:
-        """The reason for a task whose queue does not exist."""
+    def unknown_queue(self, task: Task) -> Reason:
+        """The reason for a task whose queue does not exist, or is served by another release of Fairlead."""
+        if elsewhere := self.queues.tree.elsewhere.get(task.queue):
+            message = (
+                f"queue {task.queue!r} is served by {elsewhere}, and this pod is not: name a queue of its own scheduler in label "
+                f"{QUEUE_LABEL}, or another scheduler in spec.schedulerName"
+            )
+            return Reason(ReasonCode.OTHER_SCHEDULER, message)
         message = f"queue {task.queue!r} does not exist; create it or name another in label fairlead.dev/queue"
         if task.queue == DEFAULT_QUEUE:
             message = (

@@ -353,6 +353,7 @@ class QueueTree:
         self.nodes = nodes
         self.pools = Pools(nodes)
         self.queues: dict[str, QueueNode] = {}
+        self.elsewhere: dict[str, str] = {}  # queues that another release of Fairlead serves, and who that is in words
         self.stopped: StoppedLines[PendingClass] = StoppedLines()
         self.changed: dict[PendingClass, None] = {}  # in which more or fewer units wait, or for another reason; see `requests`
         self.version = 0  # of which queue is below which, and of their quotas and limits
@@ -470,6 +471,17 @@ class QueueTree:
         self.node_of(name).seen = True
         self._settle_default()
 
+    def give_away(self, name: str, to: str) -> bool:
+        """A Queue object is served elsewhere: `to` says by whom, empty: no longer; whether that is new."""
+        if self.elsewhere.get(name, "") == to:
+            return False
+        if to:
+            self.elsewhere[name] = to
+        else:
+            del self.elsewhere[name]
+        self._settle_default()
+        return True
+
     def lose(self, node: QueueNode) -> None:
         """A queue's object is gone."""
         node.exists = node.seen = False
@@ -477,7 +489,8 @@ class QueueTree:
 
     def _settle_default(self) -> None:
         default = self.node_of(DEFAULT_QUEUE)
-        default.exists = default.seen or not any(node.seen for node in self.queues.values())
+        alone = not self.elsewhere and not any(node.seen for node in self.queues.values())
+        default.exists = default.seen or alone
 
     def has_object(self, name: str) -> bool:
         """Whether a Queue object of that name was seen."""

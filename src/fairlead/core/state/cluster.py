@@ -229,6 +229,10 @@ class ClusterState:
 
     def upsert_queue(self, queue: Queue) -> Reason | None:
         """A queue came or changed; returns why the change was refused, if it was."""
+        if queue.elsewhere:
+            self._give_away(queue.name, queue.elsewhere)
+            return None
+        self.queues.tree.give_away(queue.name, "")
         queue = self._restore(queue)
         known = self.queues.queues.get(queue.name)
         before = _who_may(known.policy) if known is not None else _who_may(Queue(queue.name))
@@ -265,8 +269,21 @@ class ClusterState:
             self._with_gpu_quota.discard(name)
         self.nodes.guard_gpus(on=bool(self._with_gpu_quota))
 
+    def _give_away(self, name: str, to: str) -> None:
+        """Another release of Fairlead serves a queue: what waits in it waits until it is served here, what runs goes on."""
+        if self.queues.tree.give_away(name, to):
+            self._lose_queue(name)
+            for each in {name: None, DEFAULT_QUEUE: None}:
+                if not self.queues.tree.knows(each):
+                    self.pending.queue_gone(each)
+                    self.pending.queue_came(each)  # they are told anew why they wait
+
     def remove_queue(self, name: str) -> None:
         """A queue's object is gone: its waiting jobs wait for its return, what runs goes on."""
+        self.queues.tree.give_away(name, "")
+        self._lose_queue(name)
+
+    def _lose_queue(self, name: str) -> None:
         known = self.queues.queues.get(name)
         judged = known is not None and _who_may(known.policy) != _who_may(Queue(name))
         self.queues.remove(name)

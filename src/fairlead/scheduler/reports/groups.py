@@ -71,6 +71,9 @@ class GroupReports:
         gang = self._state.gangs.get(key)
         if gang is None or gang.group is None:
             return None
+        if not gang.group.ours:
+            self.forget(key)  # another release writes it; should it be ours again, all of it is written
+            return None
         bound = sum(task.state is TaskState.BOUND for task in gang.tasks.values())
         held = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task.reported is not None]
         expected = self._starts.interval(key) if not gang.placed() else None

@@ -38,6 +38,10 @@ class QueueReports:
         """Whether there is something to write that a restart would forget."""
         return bool(self._state.policy.usage_half_life or self._state.runtimes.changed)
 
+    def forget(self, name: str) -> None:
+        """Another release serves a queue; should it be ours again, all of it is written."""
+        self._reported.pop(name, None)
+
     def due(self, now: float) -> list[QueueStatus]:
         """What is to be written now."""
         queues = self._state.queues

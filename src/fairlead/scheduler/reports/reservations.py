@@ -22,7 +22,7 @@ class ReservationReports:
     def due(self, now: float) -> list[ReservationStatus]:
         """What is to be written now."""
         statuses: list[ReservationStatus] = []
-        given = self._state.reserved.given
+        given = {name: each for name, each in self._state.reserved.given.items() if each.ours}
         for name, reservation in sorted(given.items()):
             try:
                 status = self._status(reservation, now)
