@@ -32,6 +32,7 @@ from fairlead.operator.jobs.hardware import CONDITIONS
 from fairlead.operator.jobs.limits import Bounds
 from fairlead.operator.provisioning import Provisioning
 from fairlead.operator.recorder import Recorder
+from fairlead.operator.releases import Releases
 from fairlead.operator.suspensions import Suspensions
 from fairlead.operator.targets import Counters, Targets
 from fairlead.operator.upstream import Upstream
@@ -97,25 +98,46 @@ class Operator:
         self.failed = False
         prometheus = Prometheus(options.prometheus) if options.prometheus else None
         self.faults = faults = Faults(client, speed=speed)
+        self.releases = releases = Releases(client, faults)
         bounds = Bounds(options.max_members, options.max_waiting_pods_per_namespace, options.max_waiting_pods)
         self.jobs = Jobs(
-            client, speed=speed, prometheus=prometheus, faults=faults, bounds=bounds, conditions=options.node_conditions
+            client,
+            speed=speed,
+            prometheus=prometheus,
+            faults=faults,
+            bounds=bounds,
+            conditions=options.node_conditions,
+            serves=releases.serves,
         )
         workloads = known(grouping.RULES.values())
-        self.targets = Targets(client, self.jobs, workloads, faults)
-        self.suspensions = Suspensions(client, workloads.values(), self.targets.counters, speed=speed, faults=faults)
+        self.targets = Targets(client, self.jobs, workloads, faults, serves=releases.serves)
+        self.suspensions = Suspensions(
+            client, workloads.values(), self.targets.counters, speed=speed, faults=faults, releases=releases
+        )
         self.targets.untargeted = self.suspensions.untargeted
-        self.gangs = Gangs(client, workloads.values(), speed=speed, faults=faults)
-        self.upstream = Upstream(client, faults)
-        self.provisioning = Provisioning(client, classes=options.provisioning_classes, speed=speed, faults=faults)
+        self.gangs = Gangs(client, workloads.values(), speed=speed, faults=faults, releases=releases)
+        self.upstream = Upstream(client, faults, serves=releases.serves)
+        self.provisioning = Provisioning(
+            client, classes=options.provisioning_classes, speed=speed, faults=faults, serves=releases.serves
+        )
+        releases.changed += [
+            self.jobs.hands_changed,
+            self.targets.hands_changed,
+            self.suspensions.hands_changed,
+            self.gangs.hands_changed,
+            self.upstream.hands_changed,
+            self.provisioning.hands_changed,
+        ]
         self.recorder: Recorder | None = None
         if options.history:
             keep, url = options.history_keep, options.history
-            self.recorder = Recorder(client, url, keep=keep, speed=speed, prometheus=prometheus, faults=faults)
+            self.recorder = Recorder(client, url, keep=keep, speed=speed, prometheus=prometheus, faults=faults, releases=releases)
         self.budgets: Budgets | None = None
         if self.recorder is not None:
-            self.budgets = Budgets(client, self.recorder.history, speed=speed, faults=faults)
+            self.budgets = Budgets(client, self.recorder.history, speed=speed, faults=faults, serves=releases.serves)
+            releases.changed.append(self.budgets.hands_changed)
         self.informers: dict[str, Informer[Any]] = {
+            **releases.informers,  # first: what the others deliver is asked for there
             "targets.watch": self.targets.informer,
             "upstream.watch": self.upstream.informer,
             "jobs.watch": self.jobs.jobs_informer,
@@ -226,9 +248,18 @@ class Operator:
         yield "fairlead_operator_faults", {(site,): float(count) for site, count in list(self.faults.counts.items())}
         yield "fairlead_operator_untrusted", float(bool(self.jobs.maker.untrusted_as))
         yield "fairlead_operator_waiting_pods", float(self.jobs.waiting.all)
-        yield "fairlead_operator_jobs_not_starting", float(self.jobs.cache.not_starting())
+        yield (
+            "fairlead_operator_jobs_not_starting",
+            float(self.jobs.cache.not_starting(None if self.releases.sole else self.jobs.serves)),
+        )
         yield "fairlead_operator_provisioning_requests", self.provisioning.made
-        yield "fairlead_operator_jobs", {(phase,): float(count) for phase, count in self.jobs.cache.phases().items()}
+        yield (
+            "fairlead_operator_jobs",
+            {
+                (phase,): float(count)
+                for phase, count in self.jobs.cache.phases(None if self.releases.sole else self.jobs.serves).items()
+            },
+        )
         if self.recorder is not None:
             yield from of_history(self.recorder)
         if self.budgets is not None:
@@ -247,7 +278,7 @@ class Operator:
 
     def _unready(self) -> str:
         trouble = self.elector.client.trouble()
-        if not (self.targets.synced and self.jobs.synced):
+        if not (self.releases.synced and self.targets.synced and self.jobs.synced):
             return f"{NOT_SYNCED}; {trouble}" if trouble else NOT_SYNCED
         return trouble
 

@@ -28,6 +28,7 @@ from fairlead.observability.history import HistoryError
 from fairlead.observability.ledger import ledger_with_days
 from fairlead.observability.store import History
 from fairlead.operator.faults import About, Faults, Report, reraised
+from fairlead.operator.releases import Serves, everything
 
 log = structlog.get_logger("budgets")
 
@@ -61,10 +62,22 @@ class BudgetState(msgspec.Struct, frozen=True):
 
 
 class Budgets:
-    """Computes what was spent while it runs. spent, given, warned: by queue with a budget: spent, allowed, warning threshold."""
+    """Computes what was spent while it runs. spent, given, warned: by queue with a budget: spent, allowed, warning threshold.
 
-    def __init__(self, client: Client, history: History, *, speed: float = 1.0, faults: Faults | None = None) -> None:
+    serves: whether this release does so for a queue.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        history: History,
+        *,
+        speed: float = 1.0,
+        faults: Faults | None = None,
+        serves: Serves = everything,
+    ) -> None:
         self.client = client
+        self._serves = serves
         self.history = history
         self.speed = speed
         self.spent: Amounts = {}
@@ -97,21 +110,26 @@ class Budgets:
         def report(site: str, subject: str, error: Exception) -> None:
             faults.append((site, subject, error))  # from the other thread
 
+        queues = {name: spec for name, spec in self._queues.items() if self._serves("", name)}
         try:
-            found = await asyncio.to_thread(reckon, self.history, dict(self._queues), self.client.clock(), report)
+            found = await asyncio.to_thread(reckon, self.history, queues, self.client.clock(), report)
         except HistoryError as error:
             log.error("costs of budgets not computed", error=str(error))
             return
         for site, subject, fault in faults:
             self.faults.note(site, subject, fault, _ABOUT)
         self.spent, self.given, self.warned = found
-        for queue in sorted(self._queues):
+        for queue in sorted(queues.keys() & self._queues.keys()):
             try:
                 await self._report(queue)
             except (ApiError, Unreachable) as error:
                 log.warning("condition not written", queue=queue, error=str(error)[:300])
             except Exception as error:  # noqa: BLE001 - one queue's fault stops no other queue
                 self.faults.note("budgets.condition", queue, error, _ABOUT)
+
+    def hands_changed(self) -> None:
+        """It is known which queues are served, or others are."""
+        self._due.set()
 
     def _changed(self, change: Change[_Queue]) -> None:
         known = self._queues.get(change.key)

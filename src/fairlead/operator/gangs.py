@@ -24,6 +24,7 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.operator.faults import About, Faults
 from fairlead.operator.jobs.members import provisioning, stamp
+from fairlead.operator.releases import Releases
 from fairlead.operator.workloads.base import Manifest, Workload
 from fairlead.operator.workqueue import WorkQueue
 
@@ -45,10 +46,19 @@ class _Object(msgspec.Struct, rename="camel"):
 
 
 class Gangs:
-    """Makes PodGroups. made: how many. speed: of the client's clock against the loop's."""
+    """Makes PodGroups. made: how many. speed: of the client's clock against the loop's. releases: others make theirs."""
 
-    def __init__(self, client: Client, kinds: Iterable[Workload], *, speed: float = 1.0, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        kinds: Iterable[Workload],
+        *,
+        speed: float = 1.0,
+        faults: Faults | None = None,
+        releases: Releases | None = None,
+    ) -> None:
         self.client = client
+        self._releases = releases
         self.speed = speed
         self.made = 0
         self.faults = faults or Faults(client, speed=speed)
@@ -56,6 +66,7 @@ class Gangs:
         self._kinds = {f"{each.api_version} {each.plural}": each for each in kinds if each.gangs is not None}
         self._objects: dict[str, _Object] = {}  # `version plural namespace/name` -> object
         self._reported: dict[str, str] = {}  # UID of an object -> that of a PodGroup of its name which is another's
+        self._queues: dict[str, str] = {}  # UID of an object -> its queue, where there are several releases
         self._names: dict[str, dict[str, str]] = {}  # UID of an object -> gang -> what its PodGroup is called
 
     def _fault(self, site: str, key: str, error: Exception) -> None:
@@ -89,6 +100,7 @@ class Gangs:
             if gone is not None:
                 self._names.pop(gone.metadata.uid, None)
                 self._reported.pop(gone.metadata.uid, None)
+                self._queues.pop(gone.metadata.uid, None)
         elif change.error:
             log.error("it cannot be read", kind=kind.kind, key=change.key, error=change.error)
         else:
@@ -100,11 +112,30 @@ class Gangs:
         if found is None or kind.gangs is None:
             return
         manifest = found.manifest()
-        if kind.ours(manifest):
+        if kind.ours(manifest) and self._serves(kind, found, manifest):
             serves = kind.serves(manifest)
             for gang, needed in kind.gangs(manifest).items():
                 name = await self._name_of(found.metadata, gang)
                 await self._ensure(kind, found.metadata, name, needed, serves.get(gang, ()))
+
+    def _serves(self, kind: Workload, found: _Object, manifest: Manifest) -> bool:
+        """Whether this release serves the queue of an object. Where there are others, its PodGroups name that queue."""
+        if self._releases is None or (self._releases.synced and self._releases.sole):
+            self._queues.pop(found.metadata.uid, None)
+            return True
+        sources = [
+            found.metadata.labels,
+            *((each.get("metadata") or {}).get("labels") for each in kind.templates(manifest) if each),
+        ]
+        queue = next((labels[names.QUEUE_LABEL] for labels in sources if labels and labels.get(names.QUEUE_LABEL)), "")
+        queue = queue or self._releases.default_queue(found.metadata.namespace)
+        self._queues[found.metadata.uid] = queue
+        return self._releases.serves(found.metadata.namespace, queue)
+
+    def hands_changed(self) -> None:
+        """It is known which queues are served, or others are."""
+        for key in self._objects:
+            self.queue.add(key)
 
     async def _name_of(self, owner: views.Metadata, gang: str) -> str:
         """What the PodGroup of a gang is called: as it was by an earlier version, where that made it."""
@@ -129,8 +160,8 @@ class Gangs:
         path = f"/apis/{names.API_VERSION}/namespaces/{owner.namespace}/podgroups"
         labels = owner.labels or {}
         spec: Manifest = {"minMember": needed}
-        if labels.get(names.QUEUE_LABEL):
-            spec["queue"] = labels[names.QUEUE_LABEL]
+        if queue := labels.get(names.QUEUE_LABEL) or self._queues.get(owner.uid):
+            spec["queue"] = queue
         if labels.get(names.SERVICE_CLASS_LABEL):
             spec["serviceClass"] = labels[names.SERVICE_CLASS_LABEL]
         reference = {"apiVersion": kind.api_version, "kind": kind.kind, "name": owner.name, "uid": owner.uid, "controller": True}

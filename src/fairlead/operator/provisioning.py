@@ -30,6 +30,7 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.cluster.translate import Change
 from fairlead.operator.faults import About, Faults
+from fairlead.operator.releases import Serves, everything
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("provisioning")
@@ -67,6 +68,7 @@ class _GroupStatus(msgspec.Struct):
 
 class _GroupSpec(msgspec.Struct, rename="camel"):
     min_member: int = 1
+    queue: str | None = None
 
 
 class _Group(msgspec.Struct):
@@ -111,13 +113,20 @@ class _Request(msgspec.Struct):
 class Provisioning:
     """Makes the requests while it runs. made: how many. speed: of the client's clock against the loop's.
 
-    classes: those that may be asked for.
+    classes: those that may be asked for. serves: whether this release does so for the PodGroups of a queue.
     """
 
     def __init__(
-        self, client: Client, *, classes: Collection[str] = (), speed: float = 1.0, faults: Faults | None = None
+        self,
+        client: Client,
+        *,
+        classes: Collection[str] = (),
+        speed: float = 1.0,
+        faults: Faults | None = None,
+        serves: Serves = everything,
     ) -> None:
         self.client = client
+        self._serves = serves
         self.classes = classes
         self.speed = speed
         self.made = 0
@@ -157,6 +166,11 @@ class Provisioning:
         for key in self._groups if not self._missing else ():
             self._again(key)
 
+    def hands_changed(self) -> None:
+        """It is known which PodGroups are served, or others are."""
+        for key in self._groups:
+            self._again(key)
+
     def _again(self, key: str) -> None:
         group = self._groups.get(key)
         if not self._missing and group is not None and group.asked:
@@ -189,7 +203,7 @@ class Provisioning:
 
     async def _reconcile(self, key: str) -> None:
         group = self._groups.get(key)
-        if group is None or not group.asked:
+        if group is None or not group.asked or not self._serves(group.metadata.namespace, group.spec.queue):
             return
         if group.asked not in self.classes:
             await self._refuse(group)

@@ -37,6 +37,7 @@ from fairlead.operator.accounting.observations import (
 from fairlead.operator.accounting.scaler_intervals import PATH as _SCALERS
 from fairlead.operator.accounting.scaler_intervals import ScalerView
 from fairlead.operator.faults import About, Faults
+from fairlead.operator.releases import Releases
 from fairlead.operator.use import Use
 
 log = structlog.get_logger("history")
@@ -64,8 +65,8 @@ class Recorder:
     """Records while `run` and `open` run; both when this process leads.
 
     url: of the database. keep: seconds after which ended jobs are forgotten; speed: of the client's clock against the loop's.
-    prometheus: where the use of GPUs is measured, if it is. rows: written; failures: writes that failed. Raises
-    `HistoryError`.
+    prometheus: where the use of GPUs is measured, if it is. releases: whose AIJobs are left out. rows: written; failures: writes
+    that failed. Raises `HistoryError`.
     """
 
     def __init__(
@@ -77,8 +78,10 @@ class Recorder:
         speed: float = 1.0,
         prometheus: Prometheus | None = None,
         faults: Faults | None = None,
+        releases: Releases | None = None,
     ) -> None:
         self.client = client
+        self._releases = releases
         self.keep = keep
         self.speed = speed
         self.rows = 0
@@ -206,7 +209,9 @@ class Recorder:
         now = self.client.clock()
         if self._missing or not (self._observed or now - self._written >= _ALIVE):
             return
-        batch, self._observed = self._observed, []
+        if self._releases is not None and not self._releases.synced:
+            return
+        batch, self._observed = [each for each in self._observed if self._is_ours(each)], []
         try:
             if self._superseded is not None and now - self._superseded >= _TAKE_BACK:
                 await self._aside(self.history.take_over)
@@ -227,6 +232,14 @@ class Recorder:
         unreported, self._unreported = self._unreported, []
         for site, subject, fault in unreported:
             self.faults.note(site, subject, fault, _POD if site == "history.records" and "/" in subject else None)
+
+    def _is_ours(self, observed: Observation) -> bool:
+        """Whether it is not of an AIJob that another release runs; pods are told apart by their schedulers."""
+        job = observed.job if isinstance(observed, JobObserved) else None
+        if job is None or self._releases is None:
+            return True
+        admitted = job.status.queue if job.status is not None else ""
+        return self._releases.serves(job.metadata.namespace, admitted or job.spec.queue)
 
     async def _aside(self, call: Callable[..., None], *arguments: Any) -> None:
         await asyncio.to_thread(call, *arguments)

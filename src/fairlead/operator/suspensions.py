@@ -22,6 +22,7 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.targets import SUSPENDED
 from fairlead.cluster.translate import Change
 from fairlead.operator.faults import About, Faults
+from fairlead.operator.releases import Releases
 from fairlead.operator.targets import Counters
 from fairlead.operator.workloads.base import POLICY, Manifest, Workload
 from fairlead.operator.workqueue import WorkQueue
@@ -32,7 +33,7 @@ _MERGE = "application/merge-patch+json"
 
 
 class Suspensions:
-    """Watches what is suspended by us. counters: those of `Targets`."""
+    """Watches what is suspended by us. counters: those of `Targets`. releases: what others schedule is theirs."""
 
     def __init__(
         self,
@@ -42,8 +43,10 @@ class Suspensions:
         *,
         speed: float = 1.0,
         faults: Faults | None = None,
+        releases: Releases | None = None,
     ) -> None:
         self.client = client
+        self._releases = releases
         self.speed = speed
         self.counters = counters
         self.faults = faults or Faults(client, speed=speed)
@@ -89,6 +92,11 @@ class Suspensions:
         self._suspended.setdefault(group, set()).add(key)
         self.queue.add(key)
 
+    def hands_changed(self) -> None:
+        """It is known which releases there are, or others are."""
+        for key in sorted(self._groups):
+            self.queue.add(key)
+
     def untargeted(self, group: str) -> None:
         """A PodGroup, `namespace/name`, is gone, or its target no longer suspends anything."""
         for key in sorted(self._suspended.get(group, ())):
@@ -104,7 +112,7 @@ class Suspensions:
             return
         manifest: Manifest = msgspec.json.decode(body)
         patch = kind.to_resume(manifest)
-        if patch is None:
+        if patch is None or self._is_of_another(kind, manifest):
             return
         metadata = manifest["metadata"]
         wanted = (metadata.get("annotations") or {}).get(names.SUSPENDED_FOR_ANNOTATION, "")
@@ -114,6 +122,11 @@ class Suspensions:
         await self.client.patch(path, encode(patch), _MERGE)
         self.counters.resumed += "spec" in patch
         log.warning("resumed, since no PodGroup suspends it", workload=f"{kind.kind}/{namespace}/{name}", group=wanted)
+
+    def _is_of_another(self, kind: Workload, manifest: Manifest) -> bool:
+        """Whether another release schedules its pods, and so resumes it."""
+        releases = self._releases
+        return releases is not None and not (releases.synced and (releases.sole or kind.ours(manifest)))
 
     async def _is_suspended(self, namespace: str, name: str) -> bool:
         path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{name}"

@@ -20,6 +20,7 @@ from fairlead.cluster.targets import RUNNING, SUSPENDED
 from fairlead.cluster.translate import Change
 from fairlead.operator.faults import About, Faults
 from fairlead.operator.jobs.controller import Jobs
+from fairlead.operator.releases import Serves, everything
 from fairlead.operator.workloads.base import Manifest, Workload
 from fairlead.operator.workqueue import WorkQueue
 
@@ -41,12 +42,20 @@ class Counters(msgspec.Struct):
 class Targets:
     """Watches PodGroups and acts on their targets. synced: whether all have been listed.
 
-    untargeted: called with each PodGroup that is gone or whose target does not suspend anything.
+    untargeted: called with each PodGroup that is gone or whose target does not suspend anything. serves: whether this release
+    acts on the PodGroups of a queue.
     """
 
     def __init__(
-        self, client: Client, jobs: Jobs, workloads: Mapping[tuple[str, str], Workload], faults: Faults | None = None
+        self,
+        client: Client,
+        jobs: Jobs,
+        workloads: Mapping[tuple[str, str], Workload],
+        faults: Faults | None = None,
+        *,
+        serves: Serves = everything,
     ) -> None:
+        self._serves = serves
         self.client = client
         self.workloads = workloads
         self.jobs = jobs
@@ -68,6 +77,12 @@ class Targets:
         log.info("synced", groups=len(self._groups))
         self.jobs.groups_listed()
 
+    def hands_changed(self) -> None:
+        """It is known which PodGroups are served, or others are."""
+        for key, group in self._groups.items():
+            if group.status is not None and group.status.target is not None:
+                self.queue.add(key)
+
     def _changed(self, change: Change[views.PodGroup]) -> None:
         if change.view is None:
             self._groups.pop(change.key, None)
@@ -88,7 +103,7 @@ class Targets:
         """Bring the objects that own one PodGroup's pods to its target state."""
         group = self._groups.get(key)
         target = group.status.target if group is not None and group.status is not None else None
-        if group is None or target is None:
+        if group is None or target is None or not self._serves(group.metadata.namespace, group.spec.queue):
             return
         self.counters.reconciles += 1
         for owner in target.owners or ():

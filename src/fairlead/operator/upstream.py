@@ -19,6 +19,7 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import Change
 from fairlead.operator.faults import About, Faults
+from fairlead.operator.releases import Serves, everything
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("upstream")
@@ -27,7 +28,7 @@ SCHEDULED, DISRUPTED = "PodGroupScheduled", "DisruptionTarget"
 _MANAGER = "fairlead"
 _ABOUT = About(names.API_VERSION, "PodGroup")
 _MOST_TEXT = 32768  # bytes of a message, as its definition has it
-_ERRORS = (ReasonCode.INVALID_SPEC, ReasonCode.UNKNOWN_QUEUE, ReasonCode.UNKNOWN_CLASS)
+_ERRORS = (ReasonCode.INVALID_SPEC, ReasonCode.UNKNOWN_QUEUE, ReasonCode.OTHER_SCHEDULER, ReasonCode.UNKNOWN_CLASS)
 
 
 class _Reason(msgspec.Struct):
@@ -45,6 +46,7 @@ class _Status(msgspec.Struct):
 
 class _Spec(msgspec.Struct, rename="camel"):
     min_member: int = 1
+    queue: str | None = None
 
 
 class Gang(msgspec.Struct):
@@ -78,9 +80,10 @@ def conditions_of(gang: Gang) -> list[Condition]:
 
 
 class Upstream:
-    """Writes them while it runs. written: how often."""
+    """Writes them while it runs. written: how often. serves: whether this release does so for the gangs of a queue."""
 
-    def __init__(self, client: Client, faults: Faults | None = None) -> None:
+    def __init__(self, client: Client, faults: Faults | None = None, *, serves: Serves = everything) -> None:
+        self._serves = serves
         self.client = client
         self.written = 0
         self.faults = faults or Faults(client)
@@ -92,6 +95,11 @@ class Upstream:
     def _fault(self, site: str, key: str, error: Exception) -> None:
         gang = self._gangs.get(key)
         self.faults.note(site, key, error, _ABOUT, gang.metadata.uid if gang is not None else "")
+
+    def hands_changed(self) -> None:
+        """It is known which gangs are served, or others are."""
+        for key in self._gangs:
+            self.queue.add(key)
 
     def _observed(self, change: Change[Gang]) -> None:
         if change.view is None:
@@ -105,7 +113,7 @@ class Upstream:
     async def _reconcile(self, key: str) -> None:
         """Write the conditions of the group that one gang represents."""
         gang = self._gangs.get(key)
-        if gang is None or not (wanted := conditions_of(gang)):
+        if gang is None or not (wanted := conditions_of(gang)) or not self._serves(gang.metadata.namespace, gang.spec.queue):
             return
         owner = next((each for each in gang.metadata.owner_references or () if each.controller), None)
         if owner is None:

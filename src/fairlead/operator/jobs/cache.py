@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.kinds.service_class import ServiceClass
@@ -65,17 +65,17 @@ class Cache:
         """The jobs of a job's namespace."""
         return self._beside[key.partition("/")[0]]
 
-    def phases(self) -> Counter[str]:
-        """How many jobs are in each phase."""
-        return +self._phases
+    def phases(self, of: Callable[[AIJob], bool] | None = None) -> Counter[str]:
+        """How many jobs are in each phase. of: which jobs count; default: all."""
+        return +self._phases if of is None else Counter(_phase(job) for job in self.jobs.values() if of(job))
 
-    def not_starting(self) -> int:
+    def not_starting(self, of: Callable[[AIJob], bool] | None = None) -> int:
         """How many jobs that go on did not start the last time that they had their places."""
-        return len(self._not_starting)
+        return len(self._not_starting) if of is None else sum(of(self.jobs[key]) for key in self._not_starting)
 
     def _count(self, job: AIJob | None, more: int) -> None:
         if job is not None:
-            self._phases[job.status.phase if job.status is not None else "Pending"] += more
+            self._phases[_phase(job)] += more
 
     # -- their PodGroups -----------------------------------------------------------------------
 
@@ -147,6 +147,10 @@ class Cache:
 
 def _name(pod: str) -> str:
     return pod.partition("/")[2]
+
+
+def _phase(job: AIJob) -> str:
+    return job.status.phase if job.status is not None else "Pending"
 
 
 def _does_not_start(job: AIJob) -> bool:

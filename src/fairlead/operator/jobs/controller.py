@@ -44,6 +44,7 @@ from fairlead.operator.jobs.pods import NODE_LOST, NUMBER, PodSeen, PodView, see
 from fairlead.operator.jobs.record import Record, begins_again, counts_only, same
 from fairlead.operator.jobs.templates import problem
 from fairlead.operator.jobs.writer import Writer
+from fairlead.operator.releases import Serves, everything
 from fairlead.operator.workqueue import WorkQueue
 
 log = structlog.get_logger("jobs")
@@ -56,7 +57,7 @@ class Jobs:
     """Reconciles AIJobs.
 
     speed: of the client's clock against the loop's; prometheus: where the use and the errors of GPUs are measured, if they are;
-    conditions: of nodes that report a broken node.
+    conditions: of nodes that report a broken node; serves: whether this release runs the jobs of a queue, others are only known.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class Jobs:
         faults: Faults | None = None,
         bounds: Bounds | None = None,
         conditions: Sequence[str] = CONDITIONS,
+        serves: Serves = everything,
     ) -> None:
         self.client = client
+        self._serves = serves
         self.speed = speed
         self.counters = Counters()
         self.faults = faults or Faults(client, speed=speed)
@@ -108,7 +111,7 @@ class Jobs:
         )
         self._records: dict[str, Record] = {}
         self._idle_windows: dict[str, tuple[float, ...]] = {}  # of jobs that end where they leave their GPUs unused
-        self._missing = {"jobs", "pods", "groups", "nodes", "classes"}
+        self._missing = {"jobs", "pods", "groups", "nodes", "classes"} | ({"releases"} if serves is not everything else set())
         self.hardware = Hardware(
             client,
             self._node_lost,
@@ -146,6 +149,19 @@ class Jobs:
             self._find_windows()
             for key in self.cache.jobs:
                 self.queue.add(key)
+
+    def serves(self, job: AIJob) -> bool:
+        """Whether this release runs a job: it is of the queue that it was admitted to."""
+        admitted = job.status.queue if job.status is not None else ""
+        return self._serves(job.metadata.namespace, admitted or job.spec.queue)
+
+    def hands_changed(self) -> None:
+        """It is known which jobs are served, or others are."""
+        if not self.synced:
+            self._listed("releases")
+            return
+        for key in self.cache.jobs:
+            self.queue.add(key)
 
     def groups_listed(self) -> None:
         """All PodGroups are listed."""
@@ -191,9 +207,10 @@ class Jobs:
             self.hardware.over(change.key)
         elif change.error:
             log.error("AIJob cannot be read", job=change.key, error=change.error)
-            self.faults.write_event(
-                change.key, "InvalidSpec", f"it cannot be read: {change.error}", _ABOUT, change.view.metadata.uid
-            )
+            if self._serves(change.view.metadata.namespace, None):  # its queue cannot be read, either
+                self.faults.write_event(
+                    change.key, "InvalidSpec", f"it cannot be read: {change.error}", _ABOUT, change.view.metadata.uid
+                )
         elif not self.cache.is_older(change.key, change.view):
             old = self.cache.jobs.get(change.key)
             if old is not None and old.metadata.uid != change.view.metadata.uid:
@@ -263,7 +280,7 @@ class Jobs:
     def _observe(self, key: str, pod: PodSeen) -> None:
         """A member that runs or has ended is evidence for or against its node."""
         job = self.cache.jobs.get(key)
-        if not self.synced or job is None or over(job):
+        if not self.synced or job is None or over(job) or not self.serves(job):
             return
         version, record = f"{job.metadata.uid} {job.metadata.generation}", self._record(key)
         if record.kinds[0] != version:
@@ -307,7 +324,7 @@ class Jobs:
 
     async def _reconcile(self, key: str) -> None:
         found = self.cache.jobs.get(key)
-        if found is None or not self.synced:
+        if found is None or not self.synced or not self.serves(found):
             return
         notes = self._record(key).notes
         job = filled(found, self.cache.classes)
