@@ -12,11 +12,12 @@ import msgspec
 import yaml
 
 import fairlead
+from fairlead.api.names import DEFAULT_SCHEDULERS, FIRST_RELEASE
 from fairlead.install import Values
 from fairlead.install.accounts import usernames
 from fairlead.install.objects import PARTS, labelled
 from fairlead.install.preflight import OLDEST
-from fairlead.install.values import PART_OF, SYSTEM
+from fairlead.install.values import INSTANCE, PART_OF, SYSTEM
 from fairlead.scheduler import configuration
 from testbed.chart import symbols, write
 
@@ -53,7 +54,7 @@ def files() -> dict[str, str]:
 
 
 def _template(part: str) -> str:
-    objects = symbols.objects(PARTS[part], lambda each: of_chart(labelled(each, PART_OF)))
+    objects = symbols.objects(PARTS[part], lambda each: of_chart(labelled(each, {**PART_OF, INSTANCE: symbols.NAME})))
     return "{{- /* Made of fairlead.install by `make charts`. */}}\n" + write.documents(objects.values())
 
 
@@ -82,7 +83,7 @@ def schema() -> dict[str, Any]:
     properties = values["properties"]
     file = definitions["Configuration"]
     properties["configuration"] = {
-        **_without(file, "apiVersion", "kind"),
+        **_without(file, "apiVersion", "kind", "name"),
         "description": properties["configuration"]["description"],
     }
     del definitions["Configuration"]
@@ -119,11 +120,11 @@ def _values() -> str:
 
 
 _END = "...\n"
+_DEFAULTS = " ".join(json.dumps(each) for each in DEFAULT_SCHEDULERS)
 
 
 def _helpers() -> str:
-    accounts = " ".join(f'(printf "{name.replace("NAMESPACE", "%s")}" $.Release.Namespace)' for name in usernames("NAMESPACE"))
-    schedulers = " ".join(json.dumps(each) for each in Values(image="any").schedulers())
+    accounts = " ".join(f'(printf "{name}" $.Release.Namespace $.Values.name)' for name in usernames("%s", "%s"))
     requests = " ".join(json.dumps(word) for pair in Values(image="any").requests.items() for word in pair)
     return f"""\
 {{{{- /* Values that are not used as they are. */}}}}
@@ -140,11 +141,14 @@ def _helpers() -> str:
 {{{{- range $.Values.configuration.profiles -}}}}
 {{{{- $names = append $names .schedulerName -}}}}
 {{{{- end -}}}}
-{{{{- $names | default (list {schedulers}) | toJson -}}}}
+{{{{- $names | default (list {_DEFAULTS}) | toJson -}}}}
 {{{{- end }}}}
 
 {{{{- define "fairlead.configuration" -}}}}
 {{{{- $file := deepCopy $.Values.configuration -}}}}
+{{{{- if ne $.Values.name "{FIRST_RELEASE}" -}}}}
+{{{{- $file = set $file "name" $.Values.name -}}}}
+{{{{- end -}}}}
 {{{{- $file = set $file "apiVersion" "{configuration.API_VERSION}" -}}}}
 {{{{- set $file "kind" "{configuration.KIND}" | toPrettyJson -}}}}
 {{{{- end }}}}
@@ -194,7 +198,23 @@ def _helpers() -> str:
 """
 
 
-_CHECKS = """\
+_CHECKS = (
+    f"""\
+{{{{- if ne $.Values.name "{FIRST_RELEASE}" }}}}
+{{{{- if or $.Values.crds $.Values.aggregatedApi $.Values.externalMetrics $.Values.requireScheduler
+  $.Values.namespaceDefaults $.Values.monitoring.rules }}}}
+{{{{- fail (printf "crds, aggregatedApi, externalMetrics, requireScheduler, namespaceDefaults, monitoring.rules: a cluster has it
+  once, by the release {FIRST_RELEASE}; false in %s" $.Values.name) }}}}
+{{{{- end }}}}
+{{{{- range include "fairlead.schedulers" $ | fromJsonArray }}}}
+{{{{- if has . (list {_DEFAULTS}) }}}}
+{{{{- fail (printf "configuration.profiles: give %s scheduler names of its own: %s is the release {FIRST_RELEASE}'s"
+  $.Values.name .) }}}}
+{{{{- end }}}}
+{{{{- end }}}}
+{{{{- end }}}}
+"""
+    """\
 {{- if ne ($.Values.namespace | default $.Release.Namespace) $.Release.Namespace }}
 {{- fail (printf "namespace is %s: scheduler and operator run in the namespace of the release, so install it with --namespace %s"
   $.Values.namespace $.Values.namespace) }}
@@ -203,6 +223,7 @@ _CHECKS = """\
 {{- fail "requireScheduler and namespaceDefaults are rules of the admission policies: admissionPolicies is false" }}
 {{- end }}
 """
+)
 _NOTES = """\
 Fairlead {{ $.Chart.AppVersion }} is installed: scheduler and operator in namespace {{ $.Release.Namespace }}.
 

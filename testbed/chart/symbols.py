@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
+from fairlead.api.names import FIRST_RELEASE
 from fairlead.install import History, Values, kinds
 from fairlead.install.accounts import PROCESSES
 from fairlead.install.values import SYSTEM
@@ -33,11 +34,11 @@ def _text(name: str) -> str:
     return f"«{name}»"
 
 
-_NAMESPACE, _REPLICAS = _text("namespace"), 918_273_600
+_NAMESPACE, _REPLICAS, NAME = _text("namespace"), 918_273_600, _text("name")
 _REACHED = {process: 918_273_610 + number for number, process in enumerate(PROCESSES)}
 _STORAGE, _SECRET, _KEY = _text("storage"), _text("secret"), _text("key")
 _IMAGE, _PROMETHEUS, _CONFIGURATION = _text("image"), _text("prometheus"), _text("configuration")
-_PULL = _text("pull")
+_PULL, _OTHER = _text("pull"), _text("other")
 _RUNBOOK, _LABELS = _text("runbook"), _text("labels")
 _TRUSTED, _CLASS, _SCHEDULER, _REQUESTS = _text("trusted"), _text("class"), _text("scheduler"), _text("requests")
 
@@ -45,6 +46,8 @@ MARKERS: dict[str | int, Marker] = {
     _NAMESPACE: Marker("$.Release.Namespace"),
     _REPLICAS: Marker("int $.Values.replicas"),
     _IMAGE: Marker("$.Values.image"),
+    NAME: Marker("$.Values.name"),
+    _OTHER: Marker(each="$.Values.otherSchedulers", some=True),
     _PROMETHEUS: Marker("$.Values.prometheus"),
     _REQUESTS: Marker('include "fairlead.requests" $ | fromJson'),
     _RUNBOOK: Marker("$.Values.monitoring.runbook"),
@@ -61,6 +64,7 @@ MARKERS: dict[str | int, Marker] = {
 }
 _PLAIN = {
     "image": _IMAGE,
+    "name": NAME,
     "requests": {_REQUESTS: _REQUESTS},
     "monitoring.runbook": _RUNBOOK,
     "monitoring.labels": {_LABELS: _LABELS},
@@ -77,6 +81,8 @@ _CHOICES = {
     "configuration": Choice("$.Values.configuration", {_CONFIGURATION: _CONFIGURATION}, {}),
     "provisioning_classes": Choice("$.Values.provisioningClasses", [_CLASS], []),
     "image_pull_secrets": Choice("$.Values.imagePullSecrets", [_PULL], []),
+    "first": Choice(f'eq $.Values.name "{FIRST_RELEASE}"', True, False),
+    "other_schedulers": Choice("$.Values.otherSchedulers", [_OTHER], []),
     "crds": Choice("$.Values.crds", True, False),
     "admission_policies": Choice("$.Values.admissionPolicies", True, False),
     "require_scheduler": Choice("$.Values.requireScheduler", True, False),

@@ -2,7 +2,7 @@
 {{- define "fairlead.trusted" -}}
 {{- $accounts := list -}}
 {{- if ne $.Release.Namespace "kube-system" -}}
-{{- $accounts = list (printf "system:serviceaccount:%s:fairlead-scheduler" $.Release.Namespace) (printf "system:serviceaccount:%s:fairlead-operator" $.Release.Namespace) -}}
+{{- $accounts = list (printf "system:serviceaccount:%s:%s-scheduler" $.Release.Namespace $.Values.name) (printf "system:serviceaccount:%s:%s-operator" $.Release.Namespace $.Values.name) -}}
 {{- end -}}
 {{- concat $accounts $.Values.trusted | toJson -}}
 {{- end }}
@@ -17,6 +17,9 @@
 
 {{- define "fairlead.configuration" -}}
 {{- $file := deepCopy $.Values.configuration -}}
+{{- if ne $.Values.name "fairlead" -}}
+{{- $file = set $file "name" $.Values.name -}}
+{{- end -}}
 {{- $file = set $file "apiVersion" "config.fairlead.dev/v1alpha1" -}}
 {{- set $file "kind" "SchedulerConfiguration" | toPrettyJson -}}
 {{- end }}

@@ -37,20 +37,26 @@ def crds(
 
     from fairlead.api import crds as generated
     from fairlead.api import names
+    from fairlead.api.policies import of_release
     from fairlead.api.policies import policies as admission
 
     if not policies and (trust or provisioning_class or require_scheduler or scheduler_name):
         raise typer.BadParameter("--trust, --provisioning-class, --require-scheduler and --scheduler-name need --policies")
-    objects = (
-        admission(
+    schedulers, release = scheduler_name or tuple(names.SCHEDULERS), names.release()
+    if policies and release != names.FIRST_RELEASE:
+        if trust or provisioning_class or require_scheduler:
+            what = "--trust, --provisioning-class and --require-scheduler"
+            raise typer.BadParameter(f"{what} are of the policies of release {names.FIRST_RELEASE}; --config names {release}")
+        objects = of_release(release, schedulers)
+    elif policies:
+        objects = admission(
             trust or (),
             provisioning_classes=provisioning_class or (),
             require_scheduler=require_scheduler,
-            schedulers=scheduler_name or tuple(names.SCHEDULERS),
+            schedulers=schedulers,
         )
-        if policies
-        else generated.definitions()
-    )
+    else:
+        objects = generated.definitions()
     if output is Output.JSON:
         listing = {"apiVersion": "v1", "kind": "List", "items": objects}
         typer.echo(msgspec.json.format(msgspec.json.encode(listing), indent=2).decode())

@@ -53,6 +53,7 @@ def install(
 
 
 def uninstall(
+    name: Annotated[str, typer.Option(help="Release to remove, as `name` in its values.")] = "fairlead",
     crds: Annotated[
         bool,
         typer.Option("--crds", help="Remove the CustomResourceDefinitions, too, and with them all AIJobs, Queues and others."),
@@ -62,10 +63,14 @@ def uninstall(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Remove what `fairlead install` made. Workloads, custom resources and the volume of the history stay."""
+    from fairlead.api.names import FIRST_RELEASE
     from fairlead.install.apply import InstallError, Removal, remove
 
+    if crds and name != FIRST_RELEASE:
+        fail(f"--crds: the definitions are those of the release {FIRST_RELEASE}, not of {name}", Exit.USAGE)
+
     async def work(client: Client) -> Removal:
-        return await remove(client, definitions=crds, limit=timeout)
+        return await remove(client, definitions=crds, limit=timeout, release=name)
 
     try:
         found: Removal = run(kubeconfig, work, writes=True)

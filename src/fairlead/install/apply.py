@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
+from fairlead.api.names import FIRST_RELEASE
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.install import kinds
 from fairlead.install.kinds import DEFINITION, Kind
-from fairlead.install.objects import MANAGED_BY, MANAGER
+from fairlead.install.objects import MANAGED_BY, MANAGER, release_of
+from fairlead.install.values import INSTANCE
 
 Manifest = dict[str, Any]
 _POLL = 0.5  # seconds between two questions
@@ -50,7 +52,8 @@ async def apply(client: Client, manifests: Sequence[Manifest], report: Callable[
             raise InstallError(f"{name(manifest)}: {error.message or error}") from error
     report(len(manifests), len(manifests))
     wanted = {kinds.path(each) for each in manifests}
-    return [removed async for removed in _removed(client, lambda each: not each.stays, wanted)]
+    release = release_of(manifests)
+    return [removed async for removed in _removed(client, lambda each: not each.stays, wanted, release)]
 
 
 async def running(client: Client, manifests: Sequence[Manifest], limit: float) -> list[str]:
@@ -68,26 +71,26 @@ async def running(client: Client, manifests: Sequence[Manifest], limit: float) -
         await asyncio.sleep(_POLL)
 
 
-async def remove(client: Client, *, definitions: bool, limit: float) -> Removal:
-    """Remove what was installed. definitions: those of the custom resources, too, and with them the resources.
+async def remove(client: Client, *, definitions: bool, limit: float, release: str = FIRST_RELEASE) -> Removal:
+    """Remove what was installed of a release. definitions: those of the custom resources, too, and with them the resources.
 
     The processes end first, within `limit` seconds: their accounts lose their rights only then. Raises `InstallError`.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit
-    deployments = await _listed(client, kinds.DEPLOYMENT.collection(), _OURS)
-    removed = [each async for each in _removed(client, lambda kind: kind is kinds.DEPLOYMENT, set())]
+    deployments = await _installed(client, kinds.DEPLOYMENT, release)
+    removed = [each async for each in _removed(client, lambda kind: kind is kinds.DEPLOYMENT, set(), release)]
     for each in deployments:
         while await _pods(client, each):
             if loop.time() >= deadline:
                 app, namespace = each["metadata"]["name"], each["metadata"]["namespace"]
                 raise InstallError(f"the pods of {app} have not ended: `kubectl get pods -n {namespace} -l app={app}` shows them")
             await asyncio.sleep(_POLL)
-    removed += [each async for each in _removed(client, lambda kind: not kind.stays, set())]
-    kept = await _gone(client, kinds.NAMESPACE, loop.time() + limit)
+    removed += [each async for each in _removed(client, lambda kind: not kind.stays, set(), release)]
+    kept = await _gone(client, kinds.NAMESPACE, loop.time() + limit, release)
     if definitions:
-        removed += [each async for each in _removed(client, lambda kind: kind.kind == DEFINITION, set())]
-        await _gone(client, kinds.ORDER[0], loop.time() + limit)
+        removed += [each async for each in _removed(client, lambda kind: kind.kind == DEFINITION, set(), release)]
+        await _gone(client, kinds.ORDER[0], loop.time() + limit, release)
     return Removal(removed, kept)
 
 
@@ -165,10 +168,10 @@ async def _not_served(definition: Manifest, client: Client) -> str:
     return ""
 
 
-async def _gone(client: Client, kind: Kind, deadline: float) -> list[str]:
+async def _gone(client: Client, kind: Kind, deadline: float, release: str) -> list[str]:
     """Return once those of ours that are being deleted are gone, with all that they contain; the names of the others."""
     while True:
-        there = await _listed(client, kind.collection(), _OURS)
+        there = await _installed(client, kind, release)
         ending = [each["metadata"]["name"] for each in there if each["metadata"].get("deletionTimestamp")]
         if not ending:
             return [each["metadata"]["name"] for each in there]
@@ -186,13 +189,13 @@ async def _occupied(client: Client, namespace: str) -> bool:
     return False
 
 
-async def _removed(client: Client, chosen: Callable[[Kind], bool], but: set[str]) -> Any:
-    """Delete what `fairlead install` made of some kinds, but for some paths; yields what was deleted."""
+async def _removed(client: Client, chosen: Callable[[Kind], bool], but: set[str], release: str) -> Any:
+    """Delete what `fairlead install` made of some kinds for a release, but for some paths; yields what was deleted."""
     body = encode({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"})
     for kind in reversed(kinds.ORDER):
         if not chosen(kind):
             continue
-        for each in await _listed(client, kind.collection(), _OURS):
+        for each in await _installed(client, kind, release):
             path = kind.path(each["metadata"])
             if path in but or each["metadata"].get("deletionTimestamp"):
                 continue
@@ -210,6 +213,12 @@ async def _removed(client: Client, chosen: Callable[[Kind], bool], but: set[str]
 async def _pods(client: Client, deployment: Manifest) -> list[Manifest]:
     metadata = deployment["metadata"]
     return await _listed(client, f"/api/v1/namespaces/{metadata['namespace']}/pods", f"app={metadata['name']}")
+
+
+async def _installed(client: Client, kind: Kind, release: str) -> list[Manifest]:
+    """What `fairlead install` made of a kind for a release; the first one's have no name of it by earlier versions."""
+    found = await _listed(client, kind.collection(), _OURS)
+    return [each for each in found if each["metadata"]["labels"].get(INSTANCE, FIRST_RELEASE) == release]
 
 
 async def _listed(client: Client, path: str, selector: str = "") -> list[Manifest]:

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fairlead.api.names import FIRST_RELEASE
 from fairlead.install.accounts import LEASES, PROCESSES, account
 
 _VERSION = "flowcontrol.apiserver.k8s.io/v1"
 _EVERYTHING = {"apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True, "verbs": ["*"]}
 
 
-def objects(namespace: str, users: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Levels and schemas. namespace: of the processes' accounts; users: others that they run as."""
+def objects(namespace: str, users: Iterable[str] = (), release: str = FIRST_RELEASE) -> list[dict[str, Any]]:
+    """Levels and schemas of a release. namespace: of the processes' accounts; users: others that they run as."""
     subjects = [
-        {"kind": "ServiceAccount", "serviceAccount": {"name": account(process), "namespace": namespace}} for process in PROCESSES
+        {"kind": "ServiceAccount", "serviceAccount": {"name": account(process, release), "namespace": namespace}}
+        for process in PROCESSES
     ]
     subjects += [{"kind": "User", "user": {"name": each}} for each in users]
     leases = {
@@ -34,10 +36,10 @@ def objects(namespace: str, users: Iterable[str] = ()) -> list[dict[str, Any]]:
     # Nothing of the leases' level is lent: it is always free for the next renewal. Both schemas match before those that come with
     # the API server, whose first is 100.
     return [
-        _level("fairlead-leases", shares=10, lendable=0, queues={"queues": 16, "handSize": 4, "queueLengthLimit": 50}),
-        _level("fairlead", shares=40, lendable=50, queues={"queues": 64, "handSize": 6, "queueLengthLimit": 100}),
-        _schema("fairlead-leases", 90, {"subjects": subjects, "resourceRules": [leases]}),
-        _schema("fairlead", 95, {"subjects": subjects, **anything}),
+        _level(f"{release}-leases", shares=10, lendable=0, queues={"queues": 16, "handSize": 4, "queueLengthLimit": 50}),
+        _level(release, shares=40, lendable=50, queues={"queues": 64, "handSize": 6, "queueLengthLimit": 100}),
+        _schema(f"{release}-leases", 90, {"subjects": subjects, "resourceRules": [leases]}),
+        _schema(release, 95, {"subjects": subjects, **anything}),
     ]
 
 

@@ -10,32 +10,33 @@ from fairlead.install.processes import PORTS
 from fairlead.install.values import Values
 from fairlead.observability import rules
 
-_NAME = "fairlead"
-_SCRAPED = {"app": "fairlead", "component": "metrics"}
-"""Labels of the Services that are scraped."""
-
 
 def objects(values: Values) -> Iterator[dict[str, Any]]:
     """Services and their ServiceMonitor; the PrometheusRule."""
     wanted = values.monitoring
     if wanted.service_monitor:
-        yield from (_service(process, values.namespace) for process in PROCESSES)
-        spec = {"selector": {"matchLabels": _SCRAPED}, "endpoints": [{"port": "metrics", "interval": "15s"}]}
+        yield from (_service(process, values) for process in PROCESSES)
+        spec = {"selector": {"matchLabels": _scraped(values)}, "endpoints": [{"port": "metrics", "interval": "15s"}]}
         yield _selected("ServiceMonitor", spec, values)
     if wanted.rules:
         yield _selected("PrometheusRule", rules.groups(wanted.runbook), values)
 
 
-def _service(process: str, namespace: str) -> dict[str, Any]:
+def _scraped(values: Values) -> dict[str, str]:
+    """Labels of the Services that are scraped."""
+    return {"app": values.name, "component": "metrics"}
+
+
+def _service(process: str, values: Values) -> dict[str, Any]:
     """Of all pods of a process: standbys have metrics, too."""
-    name = f"{account(process)}-metrics"
+    app = account(process, values.name)
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": name, "namespace": namespace, "labels": _SCRAPED},
+        "metadata": {"name": f"{app}-metrics", "namespace": values.namespace, "labels": _scraped(values)},
         "spec": {
             "clusterIP": "None",
-            "selector": {"app": account(process)},
+            "selector": {"app": app},
             "ports": [{"name": "metrics", "port": PORTS[process], "targetPort": "metrics", "protocol": "TCP"}],
         },
     }
@@ -43,5 +44,5 @@ def _service(process: str, namespace: str) -> dict[str, Any]:
 
 def _selected(kind: str, spec: dict[str, Any], values: Values) -> dict[str, Any]:
     """With the labels by which Prometheus selects it."""
-    metadata = {"name": _NAME, "namespace": values.namespace, "labels": {**values.monitoring.labels}}
+    metadata = {"name": values.name, "namespace": values.namespace, "labels": {**values.monitoring.labels}}
     return {"apiVersion": "monitoring.coreos.com/v1", "kind": kind, "metadata": metadata, "spec": spec}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from fairlead.api import crds
-from fairlead.api.policies import policies
+from fairlead.api.names import FIRST_RELEASE
+from fairlead.api.policies import of_release, policies
 from fairlead.install import apis, flowcontrol, kinds, monitoring, processes, rights
-from fairlead.install.values import PART_OF, SYSTEM, Values, check
+from fairlead.install.values import INSTANCE, PART_OF, SYSTEM, Values, check
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "fairlead-install"
@@ -25,13 +26,24 @@ def objects(values: Values) -> list[dict[str, Any]]:
     """The manifests of an installation; the same values give the same list. Raises `ValuesError`."""
     check(values, "values")
     made = [each for part in PARTS.values() for each in part(values)]
-    return sorted((labelled(each, PART_OF) for each in made), key=kinds.rank)
+    return sorted((labelled(each, labels(values)) for each in made), key=kinds.rank)
 
 
-def labelled(manifest: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
+def labels(values: Values) -> dict[str, str]:
+    """Those of all objects: whose they are, and of which release."""
+    return {**PART_OF, INSTANCE: values.name}
+
+
+def release_of(manifests: Sequence[dict[str, Any]]) -> str:
+    """The release whose objects these are."""
+    found = {(each["metadata"].get("labels") or {}).get(INSTANCE, FIRST_RELEASE) for each in manifests}
+    return found.pop() if len(found) == 1 else FIRST_RELEASE
+
+
+def labelled(manifest: dict[str, Any], more: dict[str, str]) -> dict[str, Any]:
     """The object with further labels."""
     metadata = manifest["metadata"]
-    return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), **labels}}}
+    return {**manifest, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), **more}}}
 
 
 def _definitions(values: Values) -> list[dict[str, Any]]:
@@ -45,17 +57,20 @@ def _namespace(values: Values) -> list[dict[str, Any]]:
 
 
 def _flow_control(values: Values) -> list[dict[str, Any]]:
-    return flowcontrol.objects(values.namespace)
+    return flowcontrol.objects(values.namespace, release=values.name)
 
 
 def _policies(values: Values) -> list[dict[str, Any]]:
     if not values.admission_policies:
         return []
+    if not values.first:
+        return of_release(values.name, values.schedulers())
     return policies(
         values.privileged(),
         provisioning_classes=values.provisioning_classes,
         require_scheduler=values.require_scheduler,
         schedulers=values.schedulers(),
+        other_schedulers=values.other_schedulers,
         namespace_defaults=values.namespace_defaults,
     )
 

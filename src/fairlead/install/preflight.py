@@ -8,14 +8,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
+import yaml
 
 from fairlead.api import names
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.times import seconds
 from fairlead.install import kinds
-from fairlead.install.accounts import LEASES, PROCESSES, account
+from fairlead.install.accounts import LEASES, PROCESSES, account, usernames
 from fairlead.install.kinds import Kind
-from fairlead.install.objects import MANAGED_BY, MANAGER
+from fairlead.install.objects import MANAGED_BY, MANAGER, release_of
+from fairlead.install.values import INSTANCE, PART_OF
+from fairlead.scheduler import configuration as configurations
 
 Manifest = dict[str, Any]
 OLDEST = (1, 36)
@@ -23,10 +26,13 @@ OLDEST = (1, 36)
 _VERBS = ("get", "list", "create", "patch", "delete")
 _GRANTS = {"clusterroles": "escalate", "roles": "escalate", "clusterrolebindings": "bind", "rolebindings": "bind"}
 """Who applies these needs every right in them, or this verb on the roles."""
+_PART_OF = ",".join(f"{key}={value}" for key, value in PART_OF.items())
+_POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+_STAMPS = "fairlead-user-immutable"
+"""A policy that names those whom it trusts."""
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _OTHERS = {"kueue": "Kueue", "kai-": "KAI", "volcano": "Volcano", "vc-scheduler": "Volcano", "yunikorn": "YuniKorn"}
 """Parts of the names of Leases and their namespaces -> whose they are."""
-_OURS = {f"{LEASES}/{account(process)}" for process in PROCESSES}
 
 
 class Check(msgspec.Struct):
@@ -55,7 +61,8 @@ async def preflight(client: Client, manifests: Sequence[Manifest]) -> Preflight:
         await _rights(client, wanted),
         *[each async for each in _namespaces(client, manifests)],
         *[each async for each in _servers(client, manifests)],
-        *await _leases(client),
+        *[each async for each in _others(client, manifests)],
+        *await _leases(client, release_of(manifests)),
     ]
     return Preflight(checks, all(each.result != "failed" for each in checks))
 
@@ -69,16 +76,17 @@ def of_version(version: dict[str, Any]) -> Check:
     return Check("version", "passed", text)
 
 
-def of_leases(leases: Sequence[Manifest], now: float, *, deployed: bool) -> Iterator[Check]:
-    """Other schedulers that lead, by their Leases. deployed: processes of ours are those of `fairlead install`."""
+def of_leases(leases: Sequence[Manifest], now: float, *, deployed: bool, release: str = names.FIRST_RELEASE) -> Iterator[Check]:
+    """Other schedulers that lead, by their Leases. deployed: processes of the release are those of `fairlead install`."""
     seen = set()
+    ours = {f"{LEASES}/{account(process, release)}" for process in PROCESSES}
     for lease in leases:
         metadata, spec = lease["metadata"], lease["spec"]
         holder, length = spec.get("holderIdentity"), spec.get("leaseDurationSeconds") or 0
         if not holder or seconds(spec.get("renewTime")) + length < now:
             continue
         where = f"{metadata['namespace']}/{metadata['name']}"
-        if where in _OURS:
+        if where in ours:
             if not deployed:
                 message = f"{where} is held by {holder}: end that process, which was not installed by `fairlead install`"
                 yield Check("leases", "failed", message)
@@ -147,11 +155,81 @@ async def _namespaces(client: Client, manifests: Sequence[Manifest]) -> Any:
     for manifest in manifests:
         if manifest["kind"] != kinds.NAMESPACE.kind:
             continue
-        found = await _found(client, kinds.path(manifest))
+        found, name = await _found(client, kinds.path(manifest)), manifest["metadata"]["name"]
         if found is not None and (found["metadata"].get("labels") or {}).get(MANAGED_BY) != MANAGER:
-            name = manifest["metadata"]["name"]
             message = f"{name} exists, and others may use it: choose another, or label it {MANAGED_BY}={MANAGER}"
             yield Check("namespace", "failed", message)
+        elif found is not None and (other := _release_of(found)) != release_of(manifests):
+            message = f"{name} is that of the release {other}, and would be removed with it: choose another namespace"
+            yield Check("namespace", "failed", message)
+
+
+async def _others(client: Client, manifests: Sequence[Manifest]) -> Any:
+    """Other releases of Fairlead: what they have to know of this one, and whether a scheduler name is of two."""
+    release = release_of(manifests)
+    ours = _schedulers(manifests, release)
+    for each in await _deployments(client, _PART_OF):
+        other, namespace = _release_of(each), each["metadata"]["namespace"]
+        if other == release or each["metadata"]["name"] != account("scheduler", other):
+            continue
+        path = f"/api/v1/namespaces/{namespace}/configmaps/{other}-configuration"
+        configured = await _found(client, path)
+        if twice := sorted(set(ours) & set(_schedulers([configured] if configured is not None else [], other))):
+            message = f"scheduler name {twice[0]} is that of the release {other}, too, in namespace {namespace}: each has its own"
+            yield Check("releases", "failed", message)
+        else:
+            yield Check("releases", "note", f"the release {other} runs in namespace {namespace}: queues name whose they are")
+    if release != names.FIRST_RELEASE:
+        async for each in _of_first(client, manifests, release):
+            yield each
+
+
+async def _of_first(client: Client, manifests: Sequence[Manifest], release: str) -> Any:
+    """Whether the policies of the first release, which are those of the cluster, let another one work."""
+    fencing = await _found(client, f"{_POLICIES}/{names.FIRST_RELEASE}-fencing")
+    if fencing is not None and names.LEASE_ANNOTATION not in str(fencing["spec"]):
+        message = f"policy {names.FIRST_RELEASE}-fencing judges all bindings by one lease: upgrade the release first"
+        yield Check("policies", "failed", message)
+    stamps = await _found(client, f"{_POLICIES}/{_STAMPS}")
+    if stamps is None:
+        message = f"policy {_STAMPS} is not there: users are not stamped until the release {names.FIRST_RELEASE} has its policies"
+        yield Check("policies", "note", message)
+        return
+    namespaces = {each["metadata"]["namespace"] for each in manifests if each["kind"] == kinds.DEPLOYMENT.kind} - {LEASES}
+    unknown = [user for each in namespaces for user in usernames(each, release) if user not in str(stamps["spec"])]
+    if unknown:
+        message = (
+            f"the policies of the release {names.FIRST_RELEASE} do not trust {', '.join(unknown)}: add to its value `trusted`"
+        )
+        yield Check("policies", "failed", message)
+
+
+def _release_of(found: Manifest) -> str:
+    return str((found["metadata"].get("labels") or {}).get(INSTANCE, names.FIRST_RELEASE))
+
+
+def _schedulers(manifests: Sequence[Manifest], release: str) -> list[str]:
+    """The scheduler names of a release, by its configuration among manifests."""
+    for each in manifests:
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"] == f"{release}-configuration":
+            try:
+                document = yaml.safe_load("".join((each.get("data") or {}).values()))
+                return [profile.scheduler_name for profile in configurations.parse(document, release).profiles]
+            except (yaml.YAMLError, configurations.ConfigurationError):
+                return []  # of another version: which names it has is not known
+    return list(names.DEFAULT_SCHEDULERS)
+
+
+async def _deployments(client: Client, selector: str) -> list[Manifest]:
+    try:
+        found: list[Manifest] = msgspec.json.decode(await client.get(kinds.DEPLOYMENT.collection(), labelSelector=selector))[
+            "items"
+        ]
+    except ApiError as error:
+        if error.code != 403:
+            raise
+        return []
+    return found
 
 
 async def _servers(client: Client, manifests: Sequence[Manifest]) -> Any:
@@ -170,7 +248,7 @@ async def _servers(client: Client, manifests: Sequence[Manifest]) -> Any:
             yield Check("aggregated APIs", "failed", message)
 
 
-async def _leases(client: Client) -> list[Check]:
+async def _leases(client: Client, release: str) -> list[Check]:
     try:
         path, selector = "/apis/coordination.k8s.io/v1/leases", "metadata.namespace!=kube-node-lease"
         leases = msgspec.json.decode(await client.get(path, fieldSelector=selector))["items"]
@@ -178,16 +256,9 @@ async def _leases(client: Client) -> list[Check]:
         if error.code != 403:
             raise
         return [Check("leases", "note", "you may not list Leases: other schedulers are not known")]
-    try:
-        deployments = msgspec.json.decode(
-            await client.get(kinds.DEPLOYMENT.collection(), labelSelector=f"{MANAGED_BY}={MANAGER}")
-        )
-        deployed = bool(deployments["items"])
-    except ApiError as error:
-        if error.code != 403:
-            raise
-        deployed = False
-    checks = list(of_leases(leases, client.clock(), deployed=deployed))
+    deployments = await _deployments(client, f"{MANAGED_BY}={MANAGER}")
+    deployed = any(_release_of(each) == release for each in deployments)
+    checks = list(of_leases(leases, client.clock(), deployed=deployed, release=release))
     return checks or [Check("leases", "passed", "no other scheduler leads here")]
 
 

@@ -14,8 +14,7 @@ from fairlead.install.values import Values
 
 PORTS = {"scheduler": 10259, "operator": 10260}
 """Process -> where its /metrics is."""
-_CONFIGURATION, _CONFIGURED = "fairlead-configuration", "/etc/fairlead"
-_DATABASE, _FOLDER = "fairlead-history", "/var/lib/fairlead"
+_CONFIGURED, _FOLDER = "/etc/fairlead", "/var/lib/fairlead"
 _USER = 65532
 _DNS = [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
 
@@ -39,10 +38,13 @@ class _Mounted(msgspec.Struct):
 def files(values: Values) -> Iterator[dict[str, Any]]:
     """What the Deployments mount."""
     if values.configuration:
-        yield {**_object("v1", "ConfigMap", _CONFIGURATION, values), "data": {"configuration.yaml": values.text()}}
+        yield {
+            **_object("v1", "ConfigMap", f"{values.name}-configuration", values),
+            "data": {"configuration.yaml": values.text()},
+        }
     if values.history is not None and values.history.storage is not None:
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": values.history.storage}}}
-        yield {**_object("v1", "PersistentVolumeClaim", _DATABASE, values), "spec": spec}
+        yield {**_object("v1", "PersistentVolumeClaim", f"{values.name}-history", values), "spec": spec}
 
 
 def network(values: Values) -> Iterator[dict[str, Any]]:
@@ -55,9 +57,9 @@ def network(values: Values) -> Iterator[dict[str, Any]]:
     for process in PROCESSES:
         into = [PORTS[process], *(api.port for api in apis.served(values, process))]
         yield {
-            **_object("networking.k8s.io/v1", "NetworkPolicy", account(process), values),
+            **_object("networking.k8s.io/v1", "NetworkPolicy", account(process, values.name), values),
             "spec": {
-                "podSelector": {"matchLabels": {"app": account(process)}},
+                "podSelector": {"matchLabels": {"app": account(process, values.name)}},
                 "policyTypes": ["Ingress", "Egress"],
                 "ingress": [{"ports": [_tcp(port) for port in into]}],
                 "egress": [{"ports": [*_DNS, *(_tcp(port) for port in values.reached(process))]}],
@@ -68,7 +70,7 @@ def network(values: Values) -> Iterator[dict[str, Any]]:
 def deployments(values: Values) -> Iterator[dict[str, Any]]:
     """Both processes."""
     for process in PROCESSES:
-        name = account(process)
+        name = account(process, values.name)
         mounted = _mounted(process, values)
         sole = any("persistentVolumeClaim" in volume for volume in mounted.volumes)  # a volume that one pod may mount
         # A pod leaves once its successor waits for the lease, or leads.
@@ -100,7 +102,7 @@ def budgets(values: Values) -> Iterator[dict[str, Any]]:
 
 def _pod(process: str, values: Values, mounted: _Mounted) -> dict[str, Any]:
     """A pod as the Pod Security Standard `restricted` has it. Replicas prefer nodes of their own."""
-    name, port = account(process), PORTS[process]
+    name, port = account(process, values.name), PORTS[process]
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": name}}}
     container = {
         "name": process,
@@ -151,7 +153,7 @@ def _mounted(process: str, values: Values) -> _Mounted:
     if values.configuration:
         mounted.env.append({"name": CONFIG_VARIABLE, "value": f"{_CONFIGURED}/configuration.yaml"})
         mounted.mounts.append({"name": "configuration", "mountPath": _CONFIGURED, "readOnly": True})
-        mounted.volumes.append({"name": "configuration", "configMap": {"name": _CONFIGURATION}})
+        mounted.volumes.append({"name": "configuration", "configMap": {"name": f"{values.name}-configuration"}})
     history = values.history
     if process == "operator" and history is not None:
         if history.storage is None:
@@ -160,7 +162,7 @@ def _mounted(process: str, values: Values) -> _Mounted:
         else:
             mounted.env.append({"name": "FAIRLEAD_DATABASE", "value": f"sqlite:///{_FOLDER}/history.db"})
             mounted.mounts.append({"name": "history", "mountPath": _FOLDER})
-            mounted.volumes.append({"name": "history", "persistentVolumeClaim": {"claimName": _DATABASE}})
+            mounted.volumes.append({"name": "history", "persistentVolumeClaim": {"claimName": f"{values.name}-history"}})
     return mounted
 
 

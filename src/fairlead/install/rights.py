@@ -18,13 +18,14 @@ _AUTOSCALERS = {"kind": "ServiceAccount", "name": "horizontal-pod-autoscaler", "
 def of_processes(values: Values) -> Iterator[dict[str, Any]]:
     """Account, roles and bindings of each process."""
     for process in PROCESSES:
-        name, metadata = account(process), {"name": account(process), "namespace": values.namespace}
+        name = account(process, values.name)
+        metadata = {"name": name, "namespace": values.namespace}
         yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
         served = apis.served(values, process)
         everywhere = [*_needed(values, process), *(roles.of_server(each.registered) for each in served)]
         yield role(name, everywhere)
         yield binding(name, "", metadata)
-        inside = {LEASES: [*roles.of_lease(process), *([roles.OF_SERVERS] if served else [])]}
+        inside = {LEASES: [*roles.of_lease(process, values.name), *([roles.OF_SERVERS] if served else [])]}
         if served:
             inside.setdefault(values.namespace, []).extend(roles.of_endpoints(tuple(each.service for each in served), process))
         for namespace, rules in inside.items():
@@ -38,7 +39,9 @@ def _needed(values: Values, process: str) -> list[Rule]:
 
 
 def of_people(values: Values) -> Iterator[dict[str, Any]]:
-    """Roles that Kubernetes' own `view`, `edit` and `admin` contain, and what autoscalers may read."""
+    """Roles that Kubernetes' own `view`, `edit` and `admin` contain, and what autoscalers may read: once in a cluster."""
+    if not values.first:
+        return
     yield role("fairlead-viewer", roles.OF_VIEWERS, into=["view"])
     yield role("fairlead-user", roles.OF_USERS, into=["edit"])
     yield role("fairlead-admin", roles.OF_ADMINISTRATORS, into=["admin"])

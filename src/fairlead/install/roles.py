@@ -121,11 +121,11 @@ OF_PROCESS = {"scheduler": OF_SCHEDULER, "operator": OF_OPERATOR}
 """In the whole cluster."""
 
 
-def of_lease(process: str) -> tuple[Rule, ...]:
+def of_lease(process: str, release: str = names.FIRST_RELEASE) -> tuple[Rule, ...]:
     """In the namespace of the leases."""
     return (
         Rule("the Lease of the leader, the first time", "coordination.k8s.io", "leases", "create"),
-        Rule("to hold it", "coordination.k8s.io", "leases", "get update", f"fairlead-{process}"),
+        Rule("to hold it", "coordination.k8s.io", "leases", "get update", names.lease(release, process)),
     )
 
 

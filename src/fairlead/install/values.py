@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from fairlead.api import quantity
-from fairlead.api.names import SCHEDULER_NAME_LABEL
+from fairlead.api.names import DEFAULT_SCHEDULERS, FIRST_RELEASE, SCHEDULER_NAME_LABEL
 from fairlead.install.accounts import usernames
 from fairlead.observability.rules import RUNBOOK
 from fairlead.scheduler import configuration as configurations
@@ -28,6 +28,8 @@ NAMESPACE = "fairlead-system"
 """Where scheduler and operator run, unless another namespace is chosen."""
 PART_OF = {"app.kubernetes.io/part-of": "fairlead"}
 """Labels of all objects."""
+INSTANCE = "app.kubernetes.io/instance"
+"""The label of all objects that names their release."""
 SYSTEM = "kube-system"
 """The namespace that is never created, labelled or removed. The leases are there, and its accounts are trusted."""
 
@@ -79,12 +81,21 @@ class Values(_Section, frozen=True):
         msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"),
         _about("Where scheduler and operator run. It is created, unless it is kube-system."),
     ] = NAMESPACE
+    name: Annotated[
+        str,
+        msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"),
+        _about(
+            "First part of the names of all objects. A second release beside the first has another one, scheduler names of its "
+            "own in `configuration`, and crds, aggregatedApi and externalMetrics false."
+        ),
+    ] = FIRST_RELEASE
     replicas: Annotated[int, msgspec.Meta(ge=1, le=9), _about("Of each process, of which one leads.")] = 2
     crds: Annotated[bool, _about("Install the CustomResourceDefinitions, and upgrade them.")] = True
     admission_policies: Annotated[
         bool,
         _about(
-            "Install the admission policies: fencing, stamps of users, rules of queues and classes. A cluster needs them once."
+            "Install the admission policies: fencing, stamps of users, rules of queues and classes. A second release has only "
+            "those of its own lease and schedulers."
         ),
     ] = True
     configuration: Annotated[
@@ -99,6 +110,9 @@ class Values(_Section, frozen=True):
     require_scheduler: Annotated[bool, _about("Pods that request GPUs must name one of the schedulers of the configuration.")] = (
         False
     )
+    other_schedulers: Annotated[
+        list[_Text], _about("Scheduler names of other releases in the cluster, which requireScheduler admits, too.")
+    ] = []
     namespace_defaults: Annotated[
         bool,
         _about(f"Pods that name no scheduler get the one that the label {SCHEDULER_NAME_LABEL} of their namespace names."),
@@ -131,9 +145,15 @@ class Values(_Section, frozen=True):
         default_factory=lambda: {"cpu": "1", "memory": "1Gi"}
     )
 
+    @property
+    def first(self) -> bool:
+        """Whether it is the first release, which has what a cluster needs once."""
+        return self.name == FIRST_RELEASE
+
     def document(self) -> dict[str, Any]:
         """The configuration file."""
-        return {"apiVersion": configurations.API_VERSION, "kind": configurations.KIND, **self.configuration}
+        named = {} if self.first else {"name": self.name}
+        return {"apiVersion": configurations.API_VERSION, "kind": configurations.KIND, **named, **self.configuration}
 
     def schedulers(self) -> list[str]:
         """The scheduler names that pods may have."""
@@ -148,7 +168,7 @@ class Values(_Section, frozen=True):
 
     def privileged(self) -> list[str]:
         """The users that the policies trust: the accounts of both processes, too; those of kube-system are trusted anyway."""
-        accounts = [] if self.namespace == SYSTEM else usernames(self.namespace)
+        accounts = [] if self.namespace == SYSTEM else usernames(self.namespace, self.name)
         return [*accounts, *self.trusted]
 
     def reached(self, process: str) -> list[int]:
@@ -200,16 +220,37 @@ def check(values: Values, where: str) -> None:
 
 def _mistake(values: Values) -> str:
     """What is wrong that types cannot express."""
-    if PART_OF.keys() & values.monitoring.labels.keys():
-        return f"monitoring.labels: {', '.join(PART_OF)} is on all objects"
+    if taken := {*PART_OF, INSTANCE} & values.monitoring.labels.keys():
+        return f"monitoring.labels: {min(taken)} is on all objects"
+    if not values.first and (wrong := _of_second(values)):
+        return wrong
     if (values.require_scheduler or values.namespace_defaults) and not values.admission_policies:
         return "requireScheduler and namespaceDefaults are rules of the admission policies: admissionPolicies is false"
     return _of_configuration(values) or _of_history(values) or _of_sizes(values)
 
 
+def _of_second(values: Values) -> str:
+    """What only the first release may have: there is one of it in a cluster."""
+    once = {
+        "crds": values.crds,
+        "aggregatedApi": values.aggregated_api,
+        "externalMetrics": values.external_metrics,
+        "requireScheduler": values.require_scheduler,
+        "namespaceDefaults": values.namespace_defaults,
+        "monitoring.rules": values.monitoring.rules,
+    }
+    if on := [name for name, given in once.items() if given]:
+        return f"{', '.join(on)}: a cluster has it once, by the release {FIRST_RELEASE}; false in {values.name}"
+    if "profiles" not in values.configuration:
+        return (
+            f"configuration.profiles: give {values.name} scheduler names of its own, others than {', '.join(DEFAULT_SCHEDULERS)}"
+        )
+    return ""
+
+
 def _of_configuration(values: Values) -> str:
-    if not {"apiVersion", "kind"}.isdisjoint(values.configuration):
-        return "configuration: leave out apiVersion and kind"
+    if not {"apiVersion", "kind", "name"}.isdisjoint(values.configuration):
+        return "configuration: leave out apiVersion, kind and name"
     try:
         values.schedulers()
     except configurations.ConfigurationError as error:

@@ -45,6 +45,7 @@ ADVICE = {
     "Reservation": "Set expectedDuration or timeLimit: a job that ends before the reservation begins may start now.",
     "GangIncomplete": "Create the missing pods, or lower minMember.",
     "UnknownQueue": "Create the queue, or name another in the label fairlead.dev/queue.",
+    "OtherScheduler": "Name a queue of its own scheduler in the label fairlead.dev/queue, or the scheduler of its queue.",
     "InvalidSpec": "Correct the object: it cannot be scheduled as it is.",
     "InternalError": "It is retried automatically, and when it changes. The scheduler's log has the traceback: please report it.",
     "Gated": "Its scheduling gates must be removed by the user or controller that set them.",

@@ -16,6 +16,7 @@ from fairlead.api.policies.objects import (
     PODS,
     TEMPLATED,
     Manifest,
+    Resources,
     binding,
     entry,
     listed,
@@ -23,6 +24,7 @@ from fairlead.api.policies.objects import (
     policy,
     refusal,
     rules,
+    together,
 )
 
 _STAMP = names.USER_ANNOTATION
@@ -31,6 +33,26 @@ _NAMES = (("Queue", "queue", names.QUEUE_LABEL), ("ServiceClass", "serviceClass"
 
 def admission(schedulers: Sequence[str]) -> list[Manifest]:
     """One policy for queues, one for classes. schedulers: names whose pods take their namespace's default queue."""
+    rest = {
+        "matchConstraints": _matching([*PODS, *TEMPLATED, *OURS]),
+        "matchConditions": [{"name": "asks-anew", "expression": _ASKS_ANEW}],
+    }
+    return [each for kind, *_ in _NAMES for each in _judging(f"fairlead-{kind.lower()}-users", kind, schedulers, rest)]
+
+
+def default_queues(release: str, schedulers: Sequence[str]) -> list[Manifest]:
+    """The policy for queues that a further release has: of pods and templates with its schedulers, for their default queues."""
+    conditions = [("of-its-schedulers", _OURS.format(listed(schedulers))), ("asks-anew", _ASKS_ANEW)]
+    rest = {"matchConstraints": _matching([*PODS, *TEMPLATED]), "matchConditions": [together(conditions)]}
+    return _judging(f"{release}-queue-users", "Queue", schedulers, rest)
+
+
+def _matching(resources: Resources) -> Manifest:
+    return {"namespaceSelector": OUTSIDE_SYSTEM, "resourceRules": rules(resources, "CREATE", "UPDATE")}
+
+
+def _judging(name: str, kind: str, schedulers: Sequence[str], rest: Manifest) -> list[Manifest]:
+    """A policy by which each object of a kind judges what names it. rest: what is matched."""
     annotations = "variables.metadata.annotations"
     variables = [
         {"name": "metadata", "expression": pod_metadata("object")},
@@ -57,30 +79,22 @@ def admission(schedulers: Sequence[str]) -> list[Manifest]:
         "messageExpression": f"'queue ' + params.metadata.name + ' does not admit ServiceClass \"' + ({asks_class}) + '\"'",
         "reason": "Forbidden",
     }
-    made = []
-    for kind, field, label in _NAMES:
-        otherwise = f"({_OURS.format(listed(schedulers))} ? {default} : '')" if kind == "Queue" else "''"
-        named = _named("object", field, label, otherwise)
-        others = "variables.named != params.metadata.name"
-        name = f"fairlead-{kind.lower()}-users"
-        barred = f"may not use {'queue' if kind == 'Queue' else 'ServiceClass'} ' + params.metadata.name"
-        spec = {
-            "paramKind": {"apiVersion": names.API_VERSION, "kind": kind},
-            "matchConstraints": {
-                "namespaceSelector": OUTSIDE_SYSTEM,
-                "resourceRules": rules([*PODS, *TEMPLATED, *OURS], "CREATE", "UPDATE"),
-            },
-            "matchConditions": [{"name": "asks-anew", "expression": _ASKS_ANEW}],
-            "variables": [*variables, {"name": "named", "expression": named}],
-            "validations": [
-                refusal(f"{others} || variables.selector", f"'namespace ' + request.namespace + ' {barred}", computed=True),
-                refusal(f"{others} || variables.users", f"'user ' + variables.user + ' {barred}", computed=True),
-                *([classes] if kind == "Queue" else []),
-            ],
-        }
-        every = {"selector": {}, "parameterNotFoundAction": "Allow"}
-        made += [policy(name, spec), binding(name, {"paramRef": every})]
-    return made
+    [(field, label)] = [(field, label) for each, field, label in _NAMES if each == kind]
+    otherwise = f"({_OURS.format(listed(schedulers))} ? {default} : '')" if kind == "Queue" else "''"
+    named = _named("object", field, label, otherwise)
+    others = "variables.named != params.metadata.name"
+    barred = f"may not use {'queue' if kind == 'Queue' else 'ServiceClass'} ' + params.metadata.name"
+    spec = {
+        "paramKind": {"apiVersion": names.API_VERSION, "kind": kind},
+        **rest,
+        "variables": [*variables, {"name": "named", "expression": named}],
+        "validations": [
+            refusal(f"{others} || variables.selector", f"'namespace ' + request.namespace + ' {barred}", computed=True),
+            refusal(f"{others} || variables.users", f"'user ' + variables.user + ' {barred}", computed=True),
+            *([classes] if kind == "Queue" else []),
+        ],
+    }
+    return [policy(name, spec), binding(name, {"paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"}})]
 
 
 def _named(what: str, field: str, label: str, otherwise: str) -> str:

@@ -11,8 +11,8 @@ _VENDORS = tuple(dict.fromkeys(f"{each.partition('/')[0]}/" for each in names.GP
 _ADMINISTRATORS = ("system:masters", "system:nodes")
 
 
-def placement(schedulers: Sequence[str], *, require_scheduler: bool) -> list[Manifest]:
-    """schedulers: ours. require_scheduler: pods that ask for GPUs must name one of them.
+def placement(schedulers: Sequence[str], others: Sequence[str] = (), *, require_scheduler: bool) -> list[Manifest]:
+    """schedulers: ours. require_scheduler: pods that ask for GPUs must name one of them, or of others.
 
     Controllers are no exception: they make what a tenant's template contains. Exempt are the system namespaces,
     administrators (group system:masters) and mirror pods (system:nodes).
@@ -36,18 +36,18 @@ def placement(schedulers: Sequence[str], *, require_scheduler: bool) -> list[Man
         ]
         if require_scheduler:
             given = f"has({spec}.schedulerName) ? {spec}.schedulerName : ''"
-            message = f"a pod that asks for GPUs must set spec.schedulerName to one of {', '.join(schedulers)}"
-            validations.append(refusal(f"({given}) in {listed(schedulers)}", message))
+            message = f"a pod that asks for GPUs must set spec.schedulerName to one of {', '.join((*schedulers, *others))}"
+            validations.append(refusal(f"({given}) in {listed((*schedulers, *others))}", message))
         made += validating(f"fairlead-placement{suffix}", rules(resources, "CREATE"), validations, conditions=conditions)
-    return [*made, *_priorities(schedulers)]
+    return [*made, *priorities(schedulers)]
 
 
-def _priorities(schedulers: Sequence[str]) -> list[Manifest]:
+def priorities(schedulers: Sequence[str], release: str = names.FIRST_RELEASE) -> list[Manifest]:
     """Priorities of the cluster's own pods are not for work that our schedulers place outside the system namespaces."""
     given = "has(object.spec.priorityClassName) && object.spec.priorityClassName.startsWith('system-')"
     ours = f"has(object.spec.schedulerName) && object.spec.schedulerName in {listed(schedulers)}"
     return validating(
-        "fairlead-priorities",
+        f"{release}-priorities",
         rules(PODS, "CREATE"),
         [refusal("false", "PriorityClasses system-* are the cluster's own; use a ServiceClass or another PriorityClass")],
         conditions=[("of-the-system", given), ("ours", ours), ("by-a-tenant", _BY_TENANT)],
