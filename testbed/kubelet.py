@@ -45,10 +45,14 @@ exec env -i $ENVIRONMENT \\
 
 
 class Kubelet:
-    """Plays while the context is open. addresses: by pod, in the order in which they were started."""
+    """Plays while the context is open. addresses: by pod, in the order in which they were started.
 
-    def __init__(self, plane: ControlPlane, folder: Path, namespace: str) -> None:
+    first: the last part of the first address, where several play in one process; each has fewer than 50.
+    """
+
+    def __init__(self, plane: ControlPlane, folder: Path, namespace: str, *, first: int = 2) -> None:
         self.plane, self.folder, self.namespace = plane, folder, namespace
+        self._first = first
         self.addresses: dict[str, str] = {}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._ready: dict[str, bool] = {}
@@ -113,7 +117,7 @@ class Kubelet:
         [container] = spec["containers"]
         given = self.folder / name
         (given / "account").mkdir(parents=True)
-        number = len(self.addresses) + 2
+        number = len(self.addresses) + self._first
         address = self.addresses[name] = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250}.{number}"
         for file, text in self._account(spec["serviceAccountName"]).items():
             (given / "account" / file).write_text(text)

@@ -47,56 +47,59 @@ def owner(queues, queue):
     return scheduler if scheduler in RELEASES.values() else None
 
 
-def test_each_job_is_run_by_one_release():
-    for seed in range(12):
-        queues, defaults, jobs, (root, scheduler) = story_of(seed)
-        later = {f"{name}-later": where for name, where in jobs.items()}
-        moved = {**queues, root: {"schedulerName": scheduler}}
-        expected = {}
-        for name, (namespace, queue) in jobs.items():
-            expected[name] = {owner(queues, queue or defaults[namespace] or "default")}
-            expected[name].add(owner(moved, queue or defaults[namespace] or "default"))
-            expected[f"{name}-later"] = {owner(moved, queue or defaults[namespace] or "default")}
-        found = {name: set() for name in expected}
-        for release, of in RELEASES.items():
-            names.answer_to({of: names.AI_PROFILE}, release)
-
-            async def story(world, operator, release=release):
-                for name, spec in queues.items():
-                    world.create({"apiVersion": names.API_VERSION, "kind": "Queue", "metadata": {"name": name}, "spec": spec})
-                for name, queue in defaults.items():
-                    labels = {names.DEFAULT_QUEUE_LABEL: queue} if queue else {}
-                    world.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-                await asyncio.sleep(2.0)
-                for name, where in jobs.items():
-                    submit(world, name, *where)
-                await asyncio.sleep(10.0)
-                await operator.jobs.client.patch(
-                    f"/apis/{names.API_VERSION}/queues/{root}",
-                    msgspec.json.encode({"spec": {"schedulerName": scheduler}}),
-                    "application/merge-patch+json",
-                )
-                await asyncio.sleep(2.0)
-                for name, where in later.items():
-                    submit(world, name, *where)
-                await asyncio.sleep(10.0)
-                aijobs = made(world, names.API_VERSION, "AIJob")
-                pods = made(world, "v1", "Pod").values()
-                for name in found:
-                    ours = [each for each in pods if each["metadata"]["labels"].get(names.JOB_LABEL) == name]
-                    assert bool(ours) == bool(aijobs[name].get("status")), name
-                    assert {each["spec"]["schedulerName"] for each in ours} <= {RELEASES[release]}
-                    if ours:
-                        found[name].add(release)
-                counted = sum(dict(operator._values())["fairlead_operator_jobs"].values())
-                assert counted == sum(owner(moved, aijob_queue(each, defaults)) == release for each in aijobs.values())
-
-            in_a_world(story)
-        assert found == {name: owners - {None} for name, owners in expected.items()}, seed
+@pytest.mark.parametrize("seed", range(12))
+def test_each_job_is_run_by_one_release(seed):
+    case = Case(seed)
+    found = {name: set() for name in case.expected}
+    for release, scheduler in RELEASES.items():
+        names.answer_to({scheduler: names.AI_PROFILE}, release)
+        in_a_world(case.story(release, found))
+    assert found == case.expected
 
 
-def aijob_queue(job, defaults):
-    return job["spec"].get("queue") or defaults[job["metadata"]["namespace"]] or "default"
+class Case:
+    """Queues, default queues and jobs, before and after one root changes hands. expected: who runs each job."""
+
+    def __init__(self, seed):
+        self.queues, self.defaults, jobs, (self.root, self.scheduler) = story_of(seed)
+        self.jobs, self.later = jobs, {f"{name}-later": where for name, where in jobs.items()}
+        self.moved = {**self.queues, self.root: {"schedulerName": self.scheduler}}
+        both = {name: {self.owner(*where), self.owner(*where, self.moved)} for name, where in self.jobs.items()}
+        found = {**both, **{name: {self.owner(*where, self.moved)} for name, where in self.later.items()}}
+        self.expected = {name: owners - {None} for name, owners in found.items()}
+
+    def owner(self, namespace, queue, queues=None):
+        return owner(queues or self.queues, queue or self.defaults[namespace] or "default")
+
+    def story(self, release, found):
+        async def story(world, operator):
+            for name, spec in self.queues.items():
+                world.create({"apiVersion": names.API_VERSION, "kind": "Queue", "metadata": {"name": name}, "spec": spec})
+            for name, queue in self.defaults.items():
+                labels = {names.DEFAULT_QUEUE_LABEL: queue} if queue else {}
+                world.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+            await asyncio.sleep(2.0)
+            for name, where in self.jobs.items():
+                submit(world, name, *where)
+            await asyncio.sleep(10.0)
+            patch = msgspec.json.encode({"spec": {"schedulerName": self.scheduler}})
+            path = f"/apis/{names.API_VERSION}/queues/{self.root}"
+            await operator.jobs.client.patch(path, patch, "application/merge-patch+json")
+            await asyncio.sleep(2.0)
+            for name, where in self.later.items():
+                submit(world, name, *where)
+            await asyncio.sleep(10.0)
+            aijobs, pods = made(world, names.API_VERSION, "AIJob"), made(world, "v1", "Pod").values()
+            for name in found:
+                ours = [each for each in pods if each["metadata"]["labels"].get(names.JOB_LABEL) == name]
+                assert bool(ours) == bool(aijobs[name].get("status")), name
+                assert {each["spec"]["schedulerName"] for each in ours} <= {RELEASES[release]}
+                if ours:
+                    found[name].add(release)
+            counted = sum(dict(operator._values())["fairlead_operator_jobs"].values())
+            assert counted == sum(self.owner(*where, self.moved) == release for where in {**self.jobs, **self.later}.values())
+
+        return story
 
 
 def submit(world, name, namespace, queue):
