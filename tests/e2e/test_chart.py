@@ -19,7 +19,7 @@ from fairlead.install import NAMESPACE, kinds
 from fairlead.install.accounts import usernames
 from fairlead.install.apply import rolled_out
 from fairlead.install.objects import MANAGED_BY, MANAGER, SECURITY
-from fairlead.install.values import SYSTEM, parse
+from fairlead.install.values import SYSTEM, ValuesError, parse
 from testbed import objects as made
 from testbed.chart import files, render, rendered
 from testbed.controlplane import ControlPlane
@@ -61,6 +61,15 @@ SETS = {
         "history": {"secretName": "database", "key": "uri", "port": 6432},
         "prometheus": "https://prometheus.monitoring/path",
     },
+}
+ONCE = ("crds", "aggregatedApi", "externalMetrics", "requireScheduler", "namespaceDefaults")
+"""What a cluster has once."""
+SECOND = {
+    "image": IMAGE,
+    "name": "blue",
+    "namespace": "batch",
+    "configuration": {"profiles": [{"schedulerName": "blue", "profile": "ai"}]},
+    **dict.fromkeys(ONCE, False),
 }
 SECRET = {"url": "sqlite:////tmp/history.db", "uri": "sqlite:////tmp/history.db"}
 
@@ -181,6 +190,7 @@ def drawn(seed):
         "trusted": lambda: some(*texts),
         "provisioningClasses": lambda: some("small", "check-capacity.autoscaling.x-k8s.io", "yes", "1e3"),
         "requireScheduler": lambda: draw.random() < 0.5,
+        "otherSchedulers": lambda: some(*texts),
         "aggregatedApi": lambda: draw.random() < 0.5,
         "externalMetrics": lambda: draw.random() < 0.5,
         "history": lambda: draw.choice(
@@ -207,6 +217,11 @@ def drawn(seed):
     chosen = {name: make() for name, make in optional.items() if draw.random() < 0.5}
     if not chosen.get("admissionPolicies", True):
         chosen |= {"requireScheduler": False, "namespaceDefaults": False}
+    if draw.random() < 0.35:
+        profiles = [{"schedulerName": each, "profile": "ai"} for each in draw.sample(texts, draw.randint(1, 3))]
+        chosen |= {"name": draw.choice(["blue", "b", "true", "1e3", "0", "a-b"]), **dict.fromkeys(ONCE, False)}
+        chosen["configuration"] = {**chosen.get("configuration", {}), "profiles": profiles}
+        chosen["monitoring"] = {**chosen.get("monitoring", {}), "rules": False}
     return {"crds": False, **chosen, "image": draw.choice(["f", "a.b/c@sha256:0", *texts])}
 
 
@@ -262,6 +277,16 @@ def test_misspelt_values_are_refused():
         render.rendered({"image": "f", "namespace": "batch"}, NAMESPACE)
     with pytest.raises(ValueError, match="admissionPolicies is false"):
         render.rendered({"image": "f", "namespaceDefaults": True, "admissionPolicies": False}, NAMESPACE)
+    for more in ({"crds": True}, {"aggregatedApi": True}, {"externalMetrics": True}, {"monitoring": {"rules": True}}):
+        with pytest.raises(ValueError, match="a cluster has it"):
+            render.rendered({**SECOND, **more}, "batch")
+        with pytest.raises(ValuesError, match="a cluster has it once"):
+            parse({**SECOND, **more}, "values")
+    for configuration in ({}, {"profiles": [{"schedulerName": "fairlead", "profile": "ai"}]}):
+        with pytest.raises(ValueError, match="give blue scheduler names of its own"):
+            render.rendered({**SECOND, "configuration": configuration}, "batch")
+        with pytest.raises(ValuesError):
+            parse({**SECOND, "configuration": configuration}, "values")
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -284,6 +309,22 @@ def test_a_release_becomes_ready_without_a_warning(name, plane, release, folder,
     until(lambda: not plane.request("GET", endpoints)["items"])
     left = [each for each in wanted if get(plane, kinds.path(each)) is not None]
     assert left == [each for each in wanted if each["kind"] in files.KEPT]
+
+
+def test_a_second_release_is_installed_and_uninstalled_beside_the_first(plane, release):
+    """Helm refuses to install what another release has."""
+    first, second = {"image": IMAGE}, SECOND
+    release(first)
+    prepare(plane, "batch")
+    arguments = ("install", "second", str(files.FOLDER), "--namespace", "batch")
+    done = render.helm(*arguments, values=second, kubeconfig=plane.kubeconfig)
+    assert (done.returncode, done.stderr) == (0, "")
+    ones, others = ([kinds.path(each) for each in render.expected(parse(values, "values"))] for values in (first, second))
+    assert all(get(plane, path) is not None for path in (*ones, *others))
+    done = render.helm("uninstall", "second", "--namespace", "batch", kubeconfig=plane.kubeconfig)
+    assert done.returncode == 0, done.stderr
+    assert [path for path in others if get(plane, path) is not None] == []
+    assert all(get(plane, path) is not None for path in ones)
 
 
 def test_what_fairlead_installed_is_taken_over(plane, release):

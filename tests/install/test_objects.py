@@ -169,7 +169,8 @@ def test_the_prometheus_operator_is_given_what_it_reads_only_where_it_is_wanted(
     found = objects(Values(image="f", namespace="ai", monitoring=given))
     monitor, rule = (next(iter(named(found, kind).values())) for kind in ("ServiceMonitor", "PrometheusRule"))
     for each in (monitor, rule):
-        assert each["metadata"]["labels"] == {"release": "prometheus", "app.kubernetes.io/part-of": "fairlead"}
+        ours = {"app.kubernetes.io/part-of": "fairlead", "app.kubernetes.io/instance": "fairlead"}
+        assert each["metadata"]["labels"] == {"release": "prometheus", **ours}
         assert each["metadata"]["namespace"] == "ai"
     assert "https://runbook#fairleadhistorynotwritten" in str(rule)
     scraped = {
@@ -219,7 +220,7 @@ def test_what_a_cluster_has_once_can_be_left_out():
         ({"image": "f", "configuration": {"profile": []}}, "configuration"),
         ({"image": "f", "apiServerPorts": []}, "apiServerPorts"),
         ({"image": "f", "prometheus": "http://p:65536"}, "prometheus"),
-        ({"image": "f", "configuration": {"kind": "SchedulerConfiguration"}}, "leave out apiVersion and kind"),
+        ({"image": "f", "configuration": {"kind": "SchedulerConfiguration"}}, "leave out apiVersion, kind and name"),
         ({"image": "f", "configuration": {"consolidation": {"movesPerMinute": 1e-7}}}, "YAML does not return"),
         ({"image": "f", "provisioningClasses": ["a'b"]}, "provisioningClasses"),
         ({"image": "f", "requireScheduler": True, "admissionPolicies": False}, "admissionPolicies is false"),

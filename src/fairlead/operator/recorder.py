@@ -234,7 +234,7 @@ class Recorder:
             self.faults.note(site, subject, fault, _POD if site == "history.records" and "/" in subject else None)
 
     def _is_ours(self, observed: Observation) -> bool:
-        """Whether it is not of an AIJob that another release runs; pods are told apart by their schedulers."""
+        """Whether it is not of an AIJob that another release runs; pods are distinguished by their schedulers."""
         job = observed.job if isinstance(observed, JobObserved) else None
         if job is None or self._releases is None:
             return True

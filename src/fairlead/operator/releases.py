@@ -91,9 +91,9 @@ class Releases:
 
     def _listed(self, what: str) -> None:
         self._missing.discard(what)
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if not self._missing:
             for each in self.changed:
                 each()
@@ -109,7 +109,7 @@ class Releases:
             spec = change.view.spec
             moved = self.ownership.set(change.key, spec.parent or "", spec.scheduler_name or "")
         if moved and not (sole and self.ownership.sole):
-            self._tell()
+            self._report()
 
     def _namespace_changed(self, change: Change[views.OnlyMetadata]) -> None:
         labels = (change.view.metadata.labels if change.view is not None else None) or {}
@@ -121,4 +121,4 @@ class Releases:
         else:
             self._defaults.pop(change.key, None)
         if not self.ownership.sole:
-            self._tell()
+            self._report()

@@ -472,7 +472,7 @@ class QueueTree:
         self._settle_default()
 
     def give_away(self, name: str, to: str) -> bool:
-        """A Queue object is served elsewhere: `to` says by whom, empty: no longer; whether that is new."""
+        """A Queue object is served elsewhere: `to`: by whom, empty: no longer; whether that is new."""
         if self.elsewhere.get(name, "") == to:
             return False
         if to:

@@ -276,7 +276,7 @@ class ClusterState:
             for each in {name: None, DEFAULT_QUEUE: None}:
                 if not self.queues.tree.knows(each):
                     self.pending.queue_gone(each)
-                    self.pending.queue_came(each)  # they are told anew why they wait
+                    self.pending.queue_came(each)  # their reason is another
 
     def remove_queue(self, name: str) -> None:
         """A queue's object is gone: its waiting jobs wait for its return, what runs goes on."""
