@@ -206,6 +206,9 @@ _CHECKS = (
 {{{{- fail (printf "crds, aggregatedApi, externalMetrics, requireScheduler, namespaceDefaults, monitoring.rules: a cluster has it
   once, by the release {FIRST_RELEASE}; false in %s" $.Values.name) }}}}
 {{{{- end }}}}
+{{{{- if eq $.Values.name "kube" }}}}
+{{{{- fail "name: kube-scheduler is the Lease of kube-scheduler: choose another" }}}}
+{{{{- end }}}}
 {{{{- range include "fairlead.schedulers" $ | fromJsonArray }}}}
 {{{{- if has . (list {_DEFAULTS}) }}}}
 {{{{- fail (printf "configuration.profiles: give %s scheduler names of its own: %s is the release {FIRST_RELEASE}'s"

@@ -107,6 +107,7 @@ def test_its_configuration_tells_both_processes_which_release_they_are_of():
         ),
         ({"configuration": {"name": "blue", "profiles": PROFILES}}, "leave out apiVersion, kind and name"),
         ({"name": "Blue"}, "name"),
+        ({"name": "kube"}, "name: kube-scheduler is the Lease of kube-scheduler"),
         ({"name": "b" * 41}, "name"),
         ({"monitoring": {"labels": {"app.kubernetes.io/instance": "x"}}}, "monitoring.labels"),
     ],
@@ -205,6 +206,26 @@ async def test_a_first_release_without_policies_is_noted():
     await apply(cluster, installed(values({**FIRST, "admissionPolicies": False})), silent)
     ready, found = await checked(cluster, SECOND)
     assert (ready, found["policies"][0]) == (True, "note")
+
+
+async def test_a_first_release_that_trusts_it_no_more_fails():
+    cluster = await both()
+    ready, found = await checked(cluster, {"image": "f"})
+    assert not ready
+    assert "the release blue would not be trusted any more: keep system:serviceaccount:blue-system:" in found["releases"][1]
+
+
+@pytest.mark.parametrize("name", ["exempt", "fairlead-leases"])
+async def test_a_name_that_others_have_fails(name):
+    """Priority levels of the API server's own, or of the first release."""
+    cluster = Cluster()
+    await apply(cluster, installed(values(FIRST)), silent)
+    path = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations/exempt"
+    cluster.there[path] = {"metadata": {"name": "exempt"}}
+    second = {**SECOND, "name": name, "namespace": "kube-system"}
+    ready, found = await checked(cluster, second)
+    assert (ready, found["names"][0]) == (False, "failed")
+    assert found["names"][1].startswith(f"PriorityLevelConfiguration/{name} is another's: choose another name than {name}")
 
 
 async def test_a_scheduler_name_of_two_releases_fails():

@@ -33,7 +33,7 @@ def operator(
         bool,
         typer.Option(
             "--leader-elect/--no-leader-elect",
-            help="Lead only while holding the lease kube-system/fairlead-operator.",
+            help="Lead only while holding the lease kube-system/NAME-operator; NAME: of the release, by default fairlead.",
             show_default="leader-elect",
         ),
     ] = True,

@@ -43,7 +43,7 @@ def scheduler(
         bool | None,
         typer.Option(
             "--leader-elect/--no-leader-elect",
-            help="Lead only while holding the lease kube-system/fairlead-scheduler.",
+            help="Lead only while holding the lease kube-system/NAME-scheduler; NAME: of the release, by default fairlead.",
             show_default="leader-elect",
         ),
     ] = None,

@@ -177,10 +177,15 @@ async def _others(client: Client, manifests: Sequence[Manifest]) -> Any:
         if twice := sorted(set(ours) & set(_schedulers([configured] if configured is not None else [], other))):
             message = f"scheduler name {twice[0]} is that of the release {other}, too, in namespace {namespace}: each has its own"
             yield Check("releases", "failed", message)
+        elif release == names.FIRST_RELEASE and (unknown := _untrusted(_named(manifests, _STAMPS), namespace, other)):
+            message = f"the release {other} would not be trusted any more: keep {', '.join(unknown)} in `trusted`"
+            yield Check("releases", "failed", message)
         else:
             yield Check("releases", "note", f"the release {other} runs in namespace {namespace}: queues name whose they are")
     if release != names.FIRST_RELEASE:
         async for each in _of_first(client, manifests, release):
+            yield each
+        async for each in _taken(client, manifests, release):
             yield each
 
 
@@ -195,13 +200,37 @@ async def _of_first(client: Client, manifests: Sequence[Manifest], release: str)
         message = f"policy {_STAMPS} is not there: users are not stamped until the release {names.FIRST_RELEASE} has its policies"
         yield Check("policies", "note", message)
         return
-    namespaces = {each["metadata"]["namespace"] for each in manifests if each["kind"] == kinds.DEPLOYMENT.kind} - {LEASES}
-    unknown = [user for each in namespaces for user in usernames(each, release) if user not in str(stamps["spec"])]
-    if unknown:
+    namespaces = {each["metadata"]["namespace"] for each in manifests if each["kind"] == kinds.DEPLOYMENT.kind}
+    if unknown := [user for each in namespaces for user in _untrusted(stamps, each, release)]:
         message = (
             f"the policies of the release {names.FIRST_RELEASE} do not trust {', '.join(unknown)}: add to its value `trusted`"
         )
         yield Check("policies", "failed", message)
+
+
+async def _taken(client: Client, manifests: Sequence[Manifest], release: str) -> Any:
+    """Whether others have objects of these names, which would be overwritten."""
+    wanted = [each for each in manifests if each["kind"] != kinds.NAMESPACE.kind]
+    found = await asyncio.gather(*(_found(client, kinds.path(each)) for each in wanted))
+    for each in found:
+        ours = each is None or (
+            _release_of(each) == release and PART_OF.items() <= (each["metadata"].get("labels") or {}).items()
+        )
+        if each is not None and not ours:
+            name = f"{wanted[found.index(each)]['kind']}/{each['metadata']['name']}"
+            yield Check("names", "failed", f"{name} is another's: choose another name than {release}")
+            return
+
+
+def _named(manifests: Sequence[Manifest], name: str) -> Manifest | None:
+    return next((each for each in manifests if each["metadata"]["name"] == name and "validations" in each.get("spec", {})), None)
+
+
+def _untrusted(stamps: Manifest | None, namespace: str, release: str) -> list[str]:
+    """The accounts of a release that a policy does not know; those of the system's namespace are trusted anyway."""
+    if stamps is None or namespace == LEASES:
+        return []
+    return [user for user in usernames(namespace, release) if user not in str(stamps["spec"])]
 
 
 def _release_of(found: Manifest) -> str:

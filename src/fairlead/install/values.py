@@ -24,6 +24,7 @@ _Label = Annotated[str, msgspec.Meta(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61
 _Class = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9._/]{0,251}[A-Za-z0-9])?$")]
 
 
+_KUBE = "kube"
 NAMESPACE = "fairlead-system"
 """Where scheduler and operator run, unless another namespace is chosen."""
 PART_OF = {"app.kubernetes.io/part-of": "fairlead"}
@@ -241,6 +242,8 @@ def _of_second(values: Values) -> str:
     }
     if on := [name for name, given in once.items() if given]:
         return f"{', '.join(on)}: a cluster has it once, by the release {FIRST_RELEASE}; false in {values.name}"
+    if values.name == _KUBE:
+        return f"name: {_KUBE}-scheduler is the Lease of kube-scheduler: choose another"
     if "profiles" not in values.configuration:
         return (
             f"configuration.profiles: give {values.name} scheduler names of its own, others than {', '.join(DEFAULT_SCHEDULERS)}"

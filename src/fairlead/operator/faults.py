@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from fairlead.api import names
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.translate import Change
@@ -73,7 +74,7 @@ class Faults:
         namespace, _, name = subject.rpartition("/")
         regarding = {"apiVersion": about.api_version, "kind": about.kind, "namespace": namespace, "name": name}
         regarding |= {"uid": uid} if uid else {}
-        who = {"controller": "fairlead.dev/operator", "instance": "fairlead-operator"}
+        who = {"controller": "fairlead.dev/operator", "instance": names.lease(names.release(), "operator")}
         writing = events.write(self.client, regarding, reason, note, action="Reconciling", warning=True, **who)
         task = asyncio.ensure_future(writing)
         self._events.add(task)

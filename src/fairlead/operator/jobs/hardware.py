@@ -401,7 +401,7 @@ class Hardware:
     async def _write_event(self, node: _Node, reason: str, message: str, *, warning: bool = True) -> None:
         # Events about what has no namespace are kept in `default`.
         about = {"apiVersion": "v1", "kind": "Node", "namespace": "default", "name": node.metadata.name, "uid": node.metadata.uid}
-        who = {"controller": "fairlead.dev/operator", "instance": "fairlead-operator"}
+        who = {"controller": "fairlead.dev/operator", "instance": names.lease(names.release(), "operator")}
         await events.write(self.client, about, reason, message, action=reason, warning=warning, **who)
 
 

@@ -133,7 +133,7 @@ class Writer:
         metadata = job.metadata
         regarding = {"apiVersion": names.API_VERSION, "kind": "AIJob", "uid": metadata.uid}
         regarding |= {"name": metadata.name, "namespace": metadata.namespace}
-        who = {"controller": "fairlead.dev/operator", "instance": "fairlead-operator"}
+        who = {"controller": "fairlead.dev/operator", "instance": names.lease(names.release(), "operator")}
         await events.write(self._client, regarding, reason, note, action=reason, warning=warning, **who)
 
 
