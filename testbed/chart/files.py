@@ -120,6 +120,7 @@ def _values() -> str:
 
 
 _END = "...\n"
+_ONCE = "crds, aggregatedApi, externalMetrics, requireScheduler, namespaceDefaults, monitoring.rules"
 _DEFAULTS = " ".join(json.dumps(each) for each in DEFAULT_SCHEDULERS)
 
 
@@ -203,8 +204,7 @@ _CHECKS = (
 {{{{- if ne $.Values.name "{FIRST_RELEASE}" }}}}
 {{{{- if or $.Values.crds $.Values.aggregatedApi $.Values.externalMetrics $.Values.requireScheduler
   $.Values.namespaceDefaults $.Values.monitoring.rules }}}}
-{{{{- fail (printf "crds, aggregatedApi, externalMetrics, requireScheduler, namespaceDefaults, monitoring.rules: a cluster has it
-  once, by the release {FIRST_RELEASE}; false in %s" $.Values.name) }}}}
+{{{{- fail (printf "{_ONCE}: a cluster has it once, by the release {FIRST_RELEASE}; false in %s" $.Values.name) }}}}
 {{{{- end }}}}
 {{{{- if eq $.Values.name "kube" }}}}
 {{{{- fail "name: kube-scheduler is the Lease of kube-scheduler: choose another" }}}}

@@ -273,6 +273,25 @@ def test_the_platform_is_what_would_be_installed():
     assert {installer.path(each): each for each in found} == {installer.path(each): each for each in objects(values)}
 
 
+def test_a_second_release_is_what_would_be_installed():
+    configuration = {"profiles": [{"schedulerName": "blue", "profile": "ai"}]}
+    more = {"release": "blue", "namespace": "ai", "visibility": False, "external_metrics": False, "configuration": configuration}
+    found = made(Fairlead, image="fairlead:1", history_url="postgresql://u:p@db/f", **more)
+    values = Values(
+        image="fairlead:1",
+        name="blue",
+        namespace="ai",
+        crds=False,
+        aggregated_api=False,
+        configuration=configuration,
+        history=History(secret_name="blue-history"),
+    )
+    secret = kinds(found, "Secret")["blue-history"]
+    found = {installer.path(each): each for each in found if each is not secret}
+    assert found == {installer.path(each): each for each in objects(values)}
+    assert "externalMetrics: a cluster has it once" in refused(Fairlead, image="f", **{**more, "external_metrics": True})
+
+
 def test_an_image_may_be_known_later_and_a_database_listen_elsewhere():
     def program():
         Fairlead(image=pulumi.Output.from_input("fairlead:2"), history_url="mysql://db/f", history_port=3306)

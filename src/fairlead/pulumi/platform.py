@@ -8,11 +8,11 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as kubernetes
 
+from fairlead.api.names import FIRST_RELEASE
 from fairlead.install import NAMESPACE, History, Values, ValuesError, accounts, apis, objects, rights
 from fairlead.pulumi import checks
 from fairlead.pulumi.checks import InvalidArgument
 
-_DATABASE = "fairlead-history"
 _FIRST = ("CustomResourceDefinition", "Namespace")
 _POLICIES = ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
 """Come last, as in `fairlead.install.kinds`."""
@@ -30,10 +30,12 @@ _UNKNOWN = "image"
 class Fairlead(pulumi.ComponentResource):
     """Everything of Fairlead that runs in a cluster: what `fairlead install` applies.
 
-    image: with `fairlead` as its entry point. namespace: of both processes; it is made unless it is kube-system. replicas: of the
-    scheduler and of the operator, of which one leads each. history_url: database for what jobs used, such as
-    `postgresql://...`; kept in a Secret; it listens on history_port. history_storage: instead, the size of a volume for a
-    SQLite database; the operator has one replica then. prometheus: URL of the Prometheus that knows the use of GPUs.
+    image: with `fairlead` as its entry point. namespace: of both processes; it is made unless it is kube-system. release: first
+    part of all names; another than `fairlead` for a second release in the cluster (docs/install.md), which has no definitions,
+    and visibility and external_metrics False. replicas: of the scheduler and of the operator, of which one leads each.
+    history_url: database for what jobs used, such as `postgresql://...`; kept in a Secret; it listens on history_port.
+    history_storage: instead, the size of a volume for a SQLite database; the operator has one replica then. prometheus: URL of
+    the Prometheus that knows the use of GPUs.
     visibility, external_metrics: whether researchers' `visibility.fairlead.dev` (and `history.fairlead.dev`, with a history) and
     autoscalers' `external.metrics.k8s.io` are served; the latter only where no other server does. trusted: users that make pods
     for others. provisioning_classes: those that tenants may order nodes of, for the policies and for the operator.
@@ -58,6 +60,7 @@ class Fairlead(pulumi.ComponentResource):
         *,
         image: pulumi.Input[str],
         namespace: str = NAMESPACE,
+        release: str = FIRST_RELEASE,
         replicas: int = 2,
         history_url: pulumi.Input[str] | None = None,
         history_port: int = 5432,
@@ -83,11 +86,13 @@ class Fairlead(pulumi.ComponentResource):
             raise InvalidArgument("history_url and history_storage are both given; give one of them")
         history = None
         if history_url is not None:
-            history = History(secret_name=_DATABASE, port=checks.whole(history_port, "history_port", 1, 65535))
+            history = History(secret_name=f"{release}-history", port=checks.whole(history_port, "history_port", 1, 65535))
         elif history_storage is not None:
             history = History(storage=checks.amount(history_storage, "history_storage"))
         values = Values(
             image=image if isinstance(image, str) else _UNKNOWN,
+            name=release,
+            crds=release == FIRST_RELEASE,
             namespace=namespace,
             replicas=replicas,
             configuration=dict(configuration or {}),
@@ -111,7 +116,7 @@ class Fairlead(pulumi.ComponentResource):
         first = [self._object(each) for each in wanted if each["kind"] in _FIRST]
         made: list[pulumi.Resource] = [*first]
         if history_url is not None:
-            made.append(self._database(history_url, namespace, first))
+            made.append(self._database(history_url, namespace, release, first))
         processes = [each for each in wanted if each["kind"] == "Deployment"]
         rest = [each for each in wanted if each["kind"] not in _FIRST and each not in processes]
         made += [self._object(each, first) for each in rest if not each["kind"].startswith(_POLICIES)]
@@ -119,7 +124,8 @@ class Fairlead(pulumi.ComponentResource):
         for each in rest:
             if each["kind"].startswith(_POLICIES):
                 self._object(each, list(started.values()))
-        self.scheduler_name, self.operator_name = (_once(started[accounts.account(each)], each) for each in accounts.PROCESSES)
+        deployed = [accounts.account(each, release) for each in accounts.PROCESSES]
+        self.scheduler_name, self.operator_name = (_once(started[each], each) for each in deployed)
         self.register_outputs({"scheduler_name": self.scheduler_name, "operator_name": self.operator_name})
 
     def _object(self, manifest: dict[str, Any], after: Sequence[pulumi.Resource] = ()) -> pulumi.CustomResource:
@@ -128,12 +134,15 @@ class Fairlead(pulumi.ComponentResource):
         logical = f"{self._name}-{manifest['kind'].lower()}-{where}{metadata['name']}"
         return _Object(logical, manifest, pulumi.ResourceOptions(parent=self, depends_on=list(after)))
 
-    def _database(self, url: pulumi.Input[str], namespace: str, after: Sequence[pulumi.Resource]) -> pulumi.Resource:
+    def _database(
+        self, url: pulumi.Input[str], namespace: str, release: str, after: Sequence[pulumi.Resource]
+    ) -> pulumi.Resource:
         """The Secret from which the operator reads where its database is."""
-        metadata: Any = {"name": _DATABASE, "namespace": namespace}
+        secret = f"{release}-history"
+        metadata: Any = {"name": secret, "namespace": namespace}
         content: Any = {"url": url}
         inside = pulumi.ResourceOptions(parent=self, depends_on=list(after))
-        return kubernetes.core.v1.Secret(f"{self._name}-{_DATABASE}", metadata=metadata, string_data=content, opts=inside)
+        return kubernetes.core.v1.Secret(f"{self._name}-{secret}", metadata=metadata, string_data=content, opts=inside)
 
 
 class _Object(pulumi.CustomResource):
@@ -144,9 +153,9 @@ class _Object(pulumi.CustomResource):
         super().__init__(f"kubernetes:{version}:{manifest['kind']}", logical, manifest, opts)
 
 
-def _once(deployment: pulumi.CustomResource, process: str) -> pulumi.Output[str]:
+def _once(deployment: pulumi.CustomResource, name: str) -> pulumi.Output[str]:
     """The name of a Deployment, once it exists."""
-    return deployment.id.apply(lambda _: accounts.account(process))
+    return deployment.id.apply(lambda _: name)
 
 
 def _of_image(deployment: dict[str, Any], image: pulumi.Input[str]) -> dict[str, Any]:
@@ -177,7 +186,7 @@ def _with(manifests: Sequence[dict[str, Any]], ours: Sequence[dict[str, Any]], v
 def _bindings(given: Sequence[dict[str, Any]], values: Values) -> Iterator[dict[str, Any]]:
     """Those of the roles with which `charts/` lets a process serve an API."""
     for api in apis.served(values):
-        subject = {"name": accounts.account(api.process), "namespace": values.namespace}
+        subject = {"name": accounts.account(api.process, values.name), "namespace": values.namespace}
         for role in given:
             if role["kind"] in _ROLES and role["metadata"]["name"] == f"{api.service}-server":
                 yield rights.binding(f"{api.service}-server", role["metadata"].get("namespace", ""), subject)
