@@ -150,7 +150,7 @@ def prepared(host, port, context, headers):
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
     def install_policies():
-        for each in fencing():
+        for each in (*fencing(), *fencing("blue")):
             plural = "validatingadmissionpolicies" if each["kind"].endswith("Policy") else "validatingadmissionpolicybindings"
             api.post(f"/apis/admissionregistration.k8s.io/v1/{plural}", each)
 

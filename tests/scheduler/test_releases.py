@@ -14,6 +14,7 @@ from fairlead.cluster.kinds import NAMESPACE, NODE, NODE_POOL, POD, POD_GROUP, Q
 from fairlead.cluster.ownership import Ownership
 from fairlead.cluster.port import Synced, Upsert
 from fairlead.cluster.translate import Change, Translator
+from fairlead.core import invariants
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.transactions import Place, Refuse
@@ -199,6 +200,7 @@ class World:
                 release.lead(self.now)
             if release.standby is None:
                 written = release.decide(self.now)
+                invariants.check(release.core.state)
                 assert {(kind, key) for kind, key, _ in subjects(written)} <= expected[name], name
                 placed = self.check_pods(name, written, placed)
 

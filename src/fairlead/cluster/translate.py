@@ -94,9 +94,11 @@ class Translator:
             return self.storage(kind.name, changes)
         if kind.watch is Watch.UPSTREAM:
             return self.workloads(kind.name, changes)
-        events = [] if self._begun else self._releases.begin()
+        events = _TRANSLATIONS[kind.name](self, changes)
+        if self._begun:
+            return events
         self._begun = True
-        return events + _TRANSLATIONS[kind.name](self, changes)
+        return self._releases.begin() + events
 
     def namespaces(self, changes: list[Change[views.Namespace]]) -> list[ClusterEvent]:
         """Namespaces, by name."""
