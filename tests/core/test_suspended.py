@@ -960,3 +960,24 @@ def test_pods_are_found_by_their_owners_as_a_scan_finds_them():
         for owner in "abc":
             scanned = {uid for uid, task in state.tasks.items() if task.pod.owner == owner}
             assert {task.pod.uid for task in state.tables.owned.of([owner])} == scanned
+
+
+@pytest.mark.parametrize("of", ["queue", "group"])
+def test_a_job_in_a_queue_of_another_release_is_evicted_and_its_target_is_left_alone(of):
+    """The tree of its queue, or its PodGroup, was given to another release of Fairlead while it ran."""
+    story = Story(queues=[Queue("default"), Queue("moved")])
+    if of == "group":
+        story.group("low", 2)
+    story.submit("low", 2, group="low" if of == "group" else "", queue="moved" if of == "queue" else "default", gpus=2)
+    assert len(placed(story.step())) == 2
+    if of == "queue":
+        story.state.upsert_queue(Queue("moved", elsewhere="scheduler 'blue'"))
+    else:
+        story.state.upsert_group(msgspec.structs.replace(story.groups["ns/low"], ours=False))
+    tasks = list(story.state.tasks.values())
+    assert not any(story.state.suspended.suspendable(task) for task in tasks)
+    assert story.state.suspended.ask(tasks, story.now) == ()
+    story.state.upsert_queue(Queue("moved"))
+    if of == "group":
+        story.state.upsert_group(story.groups["ns/low"])
+    assert all(story.state.suspended.suspendable(task) for task in tasks)

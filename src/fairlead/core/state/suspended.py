@@ -289,7 +289,13 @@ class Suspended:
             and task.pod.profile != KUBERNETES_PROFILE
             and self._tables.services.of(task).mode == "Suspend"
             and not task.pod.placeholder
+            and not self._is_elsewhere(task)
         )
+
+    def _is_elsewhere(self, task: Task) -> bool:
+        """Whether another release of Fairlead has its PodGroup, or its queue, since it was placed."""
+        group = task.gang.group if task.gang is not None else None
+        return (group is not None and not group.ours) or task.queue in self._tables.queues.tree.elsewhere
 
     def ask(self, victims: Iterable[Task], now: float) -> tuple[Suspension, ...]:
         """What must be written so that victims go, instead of evicting them; they are marked as such already.
