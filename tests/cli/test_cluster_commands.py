@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fairlead.api import names
 from fairlead.cli.connection import run
 from fairlead.cli.main import app
 from fairlead.cli.snapshot import read
@@ -94,6 +95,13 @@ def box(tmp_path):
         yield running
 
 
+@pytest.fixture
+def renamed():
+    """Commands with `--config` run in this process."""
+    yield
+    names.answer_to(names.DEFAULT_SCHEDULERS)
+
+
 def until(what):
     deadline = time.monotonic() + LIMIT
     while not (found := what()):
@@ -113,6 +121,29 @@ def test_percentages_are_shown_as_what_they_come_to(box):
     assert until(amounts) == [(total / 2, total)]
     found = next(each for each in box.json("quota")["queues"] if each["queue"] == "half")
     assert [(each["quota"], each["limit"]) for each in found["resources"]] == [(total / 2, total)]
+
+
+@pytest.mark.usefixtures("renamed")
+def test_the_commands_answer_as_the_release_of_their_configuration_does(box, tmp_path):
+    team = objects.queue("team")
+    team["spec"]["schedulerName"] = "blue"
+    box.create(team, objects.pod("huge", scheduler="blue", queue="team", gpus=64), objects.pod("lost", queue="team"))
+    lost = until(lambda: found if (found := box.json("explain", "pod/lost", "-n", "vision"))["code"] else None)
+    assert (lost["code"], "is served by scheduler 'blue'" in lost["message"]) == ("OtherScheduler", True)
+    assert "team" not in {each["name"] for each in box.json("share")["queues"]}
+    assert box.fairlead("explain", "pod/huge", "-n", "vision").exit_code != 0
+    blue = tmp_path / "blue.yaml"
+    profiles = "profiles: [{schedulerName: blue, profile: ai}]"
+    blue.write_text(f"apiVersion: config.fairlead.dev/v1alpha1\nkind: SchedulerConfiguration\nname: blue\n{profiles}\n")
+    given = ("--config", str(blue))
+    shown = {each["name"] for each in box.json("share", *given)["queues"]}
+    assert ("team" in shown, "vision" in shown) == (True, False)
+    assert box.json("explain", "pod/huge", "-n", "vision", *given)["code"] == "Resources"
+    printed = CliRunner().invoke(app, ["crds", "--policies", *given])
+    assert (printed.exit_code, "blue-fencing" in printed.stdout, "fairlead-user" in printed.stdout) == (0, True, False)
+    refused = CliRunner().invoke(app, ["crds", "--policies", "--trust", "ray", *given])
+    message = " ".join(refused.output.replace("│", " ").split())
+    assert (refused.exit_code, "are of the policies of release fairlead" in message) == (2, True), message
 
 
 def test_queue_nodes_share_and_explain_tell_of_the_same_jobs(box):
