@@ -246,7 +246,7 @@ def _schedulers(manifests: Sequence[Manifest], release: str) -> list[str]:
                 return [profile.scheduler_name for profile in configurations.parse(document, release).profiles]
             except (yaml.YAMLError, configurations.ConfigurationError):
                 return []  # of another version: which names it has is not known
-    return list(names.DEFAULT_SCHEDULERS)
+    return [profile.scheduler_name for profile in configurations.default().profiles]
 
 
 async def _deployments(client: Client, selector: str) -> list[Manifest]:

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from fairlead.api import quantity
-from fairlead.api.names import DEFAULT_SCHEDULERS, FIRST_RELEASE, SCHEDULER_NAME_LABEL
+from fairlead.api.names import FIRST_RELEASE, SCHEDULER_NAME_LABEL
 from fairlead.install.accounts import usernames
 from fairlead.observability.rules import RUNBOOK
 from fairlead.scheduler import configuration as configurations
@@ -245,9 +245,8 @@ def _of_second(values: Values) -> str:
     if values.name == _KUBE:
         return f"name: {_KUBE}-scheduler is the Lease of kube-scheduler: choose another"
     if "profiles" not in values.configuration:
-        return (
-            f"configuration.profiles: give {values.name} scheduler names of its own, others than {', '.join(DEFAULT_SCHEDULERS)}"
-        )
+        first = ", ".join(each.scheduler_name for each in configurations.default().profiles)
+        return f"configuration.profiles: give {values.name} scheduler names of its own, others than {first}"
     return ""
 
 
