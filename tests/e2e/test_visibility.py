@@ -7,11 +7,12 @@ import urllib.request
 import pytest
 from typer.testing import CliRunner
 
-from fairlead.cli import nodes, queue, share
+from fairlead.cli import nodes, queue
 from fairlead.cli.connection import run
 from fairlead.cli.leader import Leader
 from fairlead.cli.main import app
 from fairlead.cli.snapshot import read
+from fairlead.scheduler.overview import queues
 from testbed import objects
 from testbed.objects import node, pod, pod_group
 from tests.e2e import aggregated
@@ -258,7 +259,7 @@ def test_what_the_leader_lists_is_what_the_lists_show(served):
     assert again == rows
     assert [each.name for each in node_lines] == [each.name for each in nodes.lines(snapshot)]
     assert {each.name: each.running for each in shares.queues} == {
-        each.name: each.running for each in share.shares(snapshot.state).queues
+        each.name: each.running for each in queues.shares(snapshot.state).queues
     }
 
 
