@@ -241,6 +241,15 @@ class ControlPlane:
         with urllib.request.urlopen(request, timeout=30, context=self.context()) as reply:
             return json.loads(reply.read() or b"null")
 
+    def find(self, path: str) -> Any:
+        """The object at a path; None: there is none."""
+        try:
+            return self.request("GET", path)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
     def install(self, user: str) -> None:
         """The custom resources and a scheduler's rights for a user; they are served when this returns."""
         for manifest in [*objects.definitions(), *objects.rights(user)]:

@@ -122,8 +122,8 @@ def defaults(plane: ControlPlane) -> Iterator[Check]:
 
 def quota(plane: ControlPlane) -> Iterator[Check]:
     """What the quota of high priority refuses, and gives back."""
-    _until("the namespace has its account", lambda: _get(plane, f"{_AI}/serviceaccounts/default"))
-    _until("the quota is counted", lambda: (_get(plane, _QUOTA) or {}).get("status", {}).get("hard"))
+    _until("the namespace has its account", lambda: plane.find(f"{_AI}/serviceaccounts/default"))
+    _until("the quota is counted", lambda: (plane.find(_QUOTA) or {}).get("status", {}).get("hard"))
     first = _create(plane, _asks("first", "15", "high-priority"))
     yield Check("15 CPUs of high priority: priority", 1_000_000, first.get("spec", {}).get("priority"))
     refused = _create(plane, _asks("second", "6", "high-priority"))
@@ -135,7 +135,7 @@ def quota(plane: ControlPlane) -> Iterator[Check]:
     memory = _create(plane, _asks("memory", "1", "high-priority", "100Gi"))
     yield Check("over 100Gi: status code", 403, memory.get("code"))
     plane.request("PATCH", f"{_AI}/pods/first/status", {"status": {"phase": "Succeeded"}}, _MERGE)
-    _until("what ended is given back", lambda: _get(plane, _QUOTA)["status"]["used"]["cpu"] == "0")
+    _until("what ended is given back", lambda: plane.find(_QUOTA)["status"]["used"]["cpu"] == "0")
     third = _create(plane, _asks("third", "20", "high-priority"))
     yield Check("20 CPUs once the first has ended: priority", 1_000_000, third.get("spec", {}).get("priority"))
 
@@ -154,15 +154,6 @@ def _create(plane: ControlPlane, pod: dict[str, Any]) -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         made = json.loads(error.read())
     return made
-
-
-def _get(plane: ControlPlane, path: str) -> Any:
-    try:
-        return plane.request("GET", path)
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
-            return None
-        raise
 
 
 def _until(what: str, ask: Callable[[], object]) -> None:

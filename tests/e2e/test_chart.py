@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.error
 
 import pytest
 import yaml
@@ -137,7 +136,7 @@ def prepare(plane, namespace):
         "metadata": {"name": "database", "namespace": namespace},
         "stringData": SECRET,
     }
-    if get(plane, f"/api/v1/namespaces/{namespace}/secrets/database") is None:
+    if plane.find(f"/api/v1/namespaces/{namespace}/secrets/database") is None:
         plane.request("POST", f"/api/v1/namespaces/{namespace}/secrets", secret)
 
 
@@ -146,15 +145,6 @@ def uninstall(plane, namespace):
     assert done.returncode == 0, done.stderr
     pods = f"/api/v1/namespaces/{namespace}/pods"
     until(lambda: not [each for each in plane.request("GET", pods)["items"] if each["metadata"].get("labels", {}).get("app")])
-
-
-def get(plane, path):
-    try:
-        return plane.request("GET", path)
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
-            return None
-        raise
 
 
 def until(what, why=lambda: ""):
@@ -296,18 +286,18 @@ def test_a_release_becomes_ready_without_a_warning(name, plane, release, folder,
     release(values)
     wanted = render.expected(parse(values, name))
     for each in wanted:
-        assert get(plane, kinds.path(each)) is not None, kinds.path(each)
+        assert plane.find(kinds.path(each)) is not None, kinds.path(each)
     before = len(audited(folder))
     with Kubelet(plane, tmp_path, namespace) as kubelet:
         deployments = [kinds.path(each) for each in wanted if each["kind"] == "Deployment"]
-        until(lambda: all(rolled_out(get(plane, path)) for path in deployments), kubelet.logs)
+        until(lambda: all(rolled_out(plane.find(path)) for path in deployments), kubelet.logs)
         asked = audited(folder)[before:]
         assert {each["user"]["username"] for each in asked} == set(usernames(namespace))
         assert [each["requestURI"] for each in asked if each["responseStatus"]["code"] in (401, 403)] == []
         uninstall(plane, namespace)
     endpoints = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     until(lambda: not plane.request("GET", endpoints)["items"])
-    left = [each for each in wanted if get(plane, kinds.path(each)) is not None]
+    left = [each for each in wanted if plane.find(kinds.path(each)) is not None]
     assert left == [each for each in wanted if each["kind"] in files.KEPT]
 
 
@@ -320,11 +310,11 @@ def test_a_second_release_is_installed_and_uninstalled_beside_the_first(plane, r
     done = render.helm(*arguments, values=second, kubeconfig=plane.kubeconfig)
     assert (done.returncode, done.stderr) == (0, "")
     ones, others = ([kinds.path(each) for each in render.expected(parse(values, "values"))] for values in (first, second))
-    assert all(get(plane, path) is not None for path in (*ones, *others))
+    assert all(plane.find(path) is not None for path in (*ones, *others))
     done = render.helm("uninstall", "second", "--namespace", "batch", kubeconfig=plane.kubeconfig)
     assert done.returncode == 0, done.stderr
-    assert [path for path in others if get(plane, path) is not None] == []
-    assert all(get(plane, path) is not None for path in ones)
+    assert [path for path in others if plane.find(path) is not None] == []
+    assert all(plane.find(path) is not None for path in ones)
 
 
 def test_what_fairlead_installed_is_taken_over(plane, release):
@@ -362,7 +352,7 @@ def test_an_upgrade_changes_the_definitions_and_uninstalling_keeps_what_users_ma
     assert max(sizes) < 400_000  # of 1 MiB that a Secret may have
     done = render.helm("uninstall", "fairlead", "--namespace", NAMESPACE, kubeconfig=plane.kubeconfig)
     assert done.returncode == 0, done.stderr
-    assert get(plane, "/apis/fairlead.dev/v1alpha1/queues/default") is not None
-    assert get(plane, f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/fairlead-history") is not None
+    assert plane.find("/apis/fairlead.dev/v1alpha1/queues/default") is not None
+    assert plane.find(f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/fairlead-history") is not None
     release({"image": IMAGE})  # what stayed is of the release of that name
     assert yaml.safe_load(chart.read_text())["version"] == "0.0.9"

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-import urllib.error
 from collections import Counter
 
 import pytest
@@ -79,7 +78,7 @@ def ours(plane):
     return {
         kind.path(each["metadata"]): each
         for kind in kinds.ORDER
-        for each in (get(plane, f"{kind.collection()}?labelSelector={LABEL}") or {"items": []})["items"]
+        for each in (plane.find(f"{kind.collection()}?labelSelector={LABEL}") or {"items": []})["items"]
     }
 
 
@@ -90,15 +89,6 @@ def defined_at_most(plane):
 
 def expected(**values):
     return {kinds.path(each) for each in installed(Values(image=IMAGE[1], **values))}
-
-
-def get(plane, path):
-    try:
-        return plane.request("GET", path)
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
-            return None
-        raise
 
 
 def test_the_printed_objects_are_the_same_each_time_and_are_applied_without_a_warning(clean):
@@ -129,7 +119,7 @@ def test_what_is_installed_runs_and_ordinary_users_run_jobs_on_it(clean, kubelet
         clean.request("POST", made.path(manifest), manifest)
     clean.request("PATCH", "/api/v1/nodes/n", {"spec": {"taints": None}}, MERGE)
     job = json.dumps(made.ai_job("work"))
-    until(lambda: get(clean, "/api/v1/namespaces/vision/serviceaccounts/default"))
+    until(lambda: clean.find("/api/v1/namespaces/vision/serviceaccounts/default"))
     until(
         lambda: kubectl(clean, "auth", "can-i", "create", "aijobs.fairlead.dev", "-n", "vision", kubeconfig=ann).returncode == 0
     )
@@ -149,7 +139,7 @@ def test_what_is_installed_runs_and_ordinary_users_run_jobs_on_it(clean, kubelet
     assert (answer["removed"][0].partition("/")[0], answer["kept"]) == ("Deployment", [])
     assert ours(clean)
     assert defined_at_most(clean)
-    assert get(clean, f"/api/v1/namespaces/{NAMESPACE}") is None
+    assert clean.find(f"/api/v1/namespaces/{NAMESPACE}") is None
     for path in ("queues/default", "namespaces/vision/aijobs/work"):
         assert clean.request("GET", f"/apis/fairlead.dev/v1alpha1/{path}")
     assert {each["metadata"]["uid"] for each in clean.request("GET", pods)["items"]} == {
@@ -191,7 +181,7 @@ def test_the_api_server_reaches_the_leader_by_the_name_of_its_service(clean, kub
         lambda: next((pod for pod in kubelet.addresses if '"event": "serving"' in kubelet.log(pod)), None), kubelet.logs
     )
     slices = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/fairlead-visibility"
-    [endpoint] = until(lambda: get(clean, slices), kubelet.logs)["endpoints"]
+    [endpoint] = until(lambda: clean.find(slices), kubelet.logs)["endpoints"]
     assert endpoint["addresses"] == [kubelet.ip(leader)]
     spec = {"type": "ExternalName", "externalName": kubelet.addresses[leader], "ports": [{"port": 6443}], "clusterIP": None}
     path = f"/api/v1/namespaces/{NAMESPACE}/services/fairlead-visibility"

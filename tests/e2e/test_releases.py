@@ -96,15 +96,6 @@ def until(what, why=lambda: "", limit=LIMIT):
     return answer
 
 
-def get(plane, path):
-    try:
-        return plane.request("GET", path)
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
-            return None
-        raise
-
-
 def refusal(plane, path, manifest):
     """The message with which an object is refused."""
     with pytest.raises(urllib.error.HTTPError) as refused:
@@ -115,7 +106,7 @@ def refusal(plane, path, manifest):
 def there(plane, values):
     """Which objects of a release are in the cluster, and which should be."""
     wanted = {kinds.path(each) for each in installed(parse(values, "values"))}
-    return {path for path in wanted if get(plane, path) is not None}, wanted
+    return {path for path in wanted if plane.find(path) is not None}, wanted
 
 
 def submit(plane, name, namespace, queue=""):
@@ -167,7 +158,7 @@ def prepared(plane):
         plane.request("PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": None}}, MERGE)
     for namespace, user in (("vision", "ann"), ("speech", "bea")):
         with_editor(namespace, user)(plane)
-        until(lambda namespace=namespace: get(plane, f"/api/v1/namespaces/{namespace}/serviceaccounts/default"))
+        until(lambda namespace=namespace: plane.find(f"/api/v1/namespaces/{namespace}/serviceaccounts/default"))
     label = {"metadata": {"labels": {"fairlead.dev/default-queue": "below"}}}
     plane.request("PATCH", "/api/v1/namespaces/speech", label, MERGE)
 
@@ -291,7 +282,7 @@ def waits(plane, name):
 def test_a_second_release_is_refused_where_the_first_does_not_trust_it(plane, kubelets):
     assert fairlead(plane, "install", "--timeout", "0", values={"image": FIRST["image"]}).returncode == 1
     with contextlib.suppress(AssertionError):
-        until(lambda: get(plane, "/apis/fairlead.dev/v1alpha1/queues"), limit=10.0)
+        until(lambda: plane.find("/apis/fairlead.dev/v1alpha1/queues"), limit=10.0)
     refused = fairlead(plane, "install", values=SECOND)
     assert refused.returncode == 1
     assert "do not trust system:serviceaccount:blue-system:blue-scheduler" in refused.stderr

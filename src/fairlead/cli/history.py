@@ -7,7 +7,7 @@ import time
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import typer
@@ -19,10 +19,6 @@ from fairlead.cli.leader import snake
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail
 from fairlead.observability.history import Entry, HistoryError, Job, Run, SchemaError, State, Wanted
-
-if TYPE_CHECKING:
-    pass
-
 
 HISTORY_API = "/apis/history.fairlead.dev/v1alpha1"
 DEFAULT_FILE = "~/.fairlead/history.db"

@@ -33,7 +33,6 @@ def quota(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Quota and limit of each queue with what is left of them, and what its users hold of their limits."""
-    from fairlead.scheduler.overview import quotas as overview
 
     def chosen(known: list[Quota]) -> tuple[Quotas, Listing]:
         if name and not any(each.queue == name for each in known):
@@ -46,6 +45,8 @@ def quota(
         return chosen(known) if known is not None else None
 
     def view_of(snapshot: Snapshot) -> tuple[Quotas, Listing]:
+        from fairlead.scheduler.overview import quotas as overview
+
         return chosen(overview.quotas(snapshot.state))
 
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader, namespace=namespace)

@@ -19,6 +19,7 @@ import msgspec
 import typer
 
 from fairlead.api import names
+from fairlead.cli import connection
 from fairlead.cli.connection import KubeconfigOption
 from fairlead.cli.logs import print_log
 from fairlead.cli.output import Exit, fail
@@ -69,7 +70,6 @@ def run(
     kubeconfig: KubeconfigOption = "",
 ) -> None:
     """Run a command as an Interactive job, show its output, and exit with its exit code. Ctrl-C ends the job."""
-    from fairlead.cli import connection
     from fairlead.cluster.kubernetes.config import ConfigError, load
     from fairlead.submission import directives, jobs
 

@@ -25,13 +25,14 @@ def share(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Quota, limit, fair share, allocation and pending jobs of each queue."""
-    from fairlead.scheduler.overview.queues import shares
 
     async def by_leader(leader: Leader, _: float) -> tuple[Shares, Listing] | None:
         found = await leader.queues()
         return (found, _table(found, resource or found.resource)) if found is not None else None
 
     def view_of(snapshot: Snapshot) -> tuple[Shares, Listing]:
+        from fairlead.scheduler.overview.queues import shares
+
         found = shares(snapshot.state)
         return found, _table(found, resource or found.resource)
 

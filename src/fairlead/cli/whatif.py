@@ -113,13 +113,7 @@ def _played(objects: Objects, question: Question, namespace: str, policy: Policy
     try:
         for manifest in question.manifests:
             trial.apply(changed, manifest, namespace)
-        for field, given in (("quota", question.quota), ("limit", question.limit)):
-            for text in given:
-                trial.set_amount(changed, *trial.amount_of(field, text))
-        if question.add_nodes:
-            trial.add_nodes(changed, *trial.count_of(question.add_nodes))
-        for node in question.drain:
-            trial.drain(changed, node)
+        trial.set_given(changed, question.quota, question.limit, question.add_nodes, question.drain)
     except trial.WhatIfError as error:
         fail(str(error), Exit.USAGE)
     return trial.what_if(objects, changed, policy or Policy(charge_foreign=objects.charges_foreign), then)

@@ -83,13 +83,7 @@ def changed(objects: Objects, question: Question, namespace: str, user: str) -> 
     values = {each.value for each in objects.priorities}
     found.pods = [each if id(each) in before else _as_of(each, user, values) for each in found.pods]
     found.groups = [each if id(each) in before else _stamped(each, user) for each in found.groups]
-    for field, given in (("quota", question.quota), ("limit", question.limit)):
-        for text in given:
-            whatif.set_amount(found, *whatif.amount_of(field, text))
-    if question.add_nodes:
-        whatif.add_nodes(found, *whatif.count_of(question.add_nodes, MOST_NODES))
-    for node in question.drain:
-        whatif.drain(found, node)
+    whatif.set_given(found, question.quota, question.limit, question.add_nodes, question.drain, MOST_NODES)
     return found
 
 

@@ -35,6 +35,7 @@ from fairlead.scheduler.outputs import Output
 from fairlead.simulation import submitted
 
 _PASSES = 200
+_MOST_NODES = 100_000  # that one question adds
 _DIGITS = 9  # of a number of nodes
 _DEFAULT = Policy()
 
@@ -340,12 +341,25 @@ def amount_of(field: str, text: str) -> tuple[str, str, str, str]:
     return queue, field, resource, amount
 
 
-def count_of(text: str, most: int = 100_000) -> tuple[int, str]:
+def count_of(text: str, most: int = _MOST_NODES) -> tuple[int, str]:
     """(count, node that they are like) of `COUNT` or `COUNT:NODE`. Raises `WhatIfError`."""
     count, _, like = text.partition(":")
     if not (count.isascii() and count.isdigit() and len(count) <= _DIGITS and 1 <= int(count) <= most):
         raise WhatIfError(f"--add-nodes {text!r} is not COUNT or COUNT:NODE, with 1 to {most} nodes")
     return int(count), like
+
+
+def set_given(
+    objects: Objects, quota: Sequence[str], limit: Sequence[str], nodes: str, drained: Sequence[str], most: int = _MOST_NODES
+) -> None:
+    """Change quotas and limits, add nodes, drain some, each as it is given on the command line. Raises `WhatIfError`."""
+    for field, given in (("quota", quota), ("limit", limit)):
+        for text in given:
+            set_amount(objects, *amount_of(field, text))
+    if nodes:
+        add_nodes(objects, *count_of(nodes, most))
+    for node in drained:
+        drain(objects, node)
 
 
 def set_amount(objects: Objects, queue: str, field: str, resource: str, amount: str) -> None:

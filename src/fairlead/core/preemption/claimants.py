@@ -139,9 +139,7 @@ class _Tournament:
     def _first(self, contender: _Contender) -> _Contender | None:
         """Of a queue and those below it the one whose line is next."""
         own = _next(contender.lines, _Line.key).unit if contender.lines else None
-        if not contender.below or (own is not None and own.express):
-            return contender if own is not None else None
-        below = self._pick(contender.below)
+        below = self._pick(contender.below) if own is None or not own.express else None
         if below is not None and (own is None or below.lines[0][2].unit.express):
             return below
         return contender if own is not None else None

@@ -96,9 +96,7 @@ def _of_some_queues(state: ClusterState, unit: Unit, placed: Sequence[Task], *, 
     return found or _search(state, unit, placed, all_queues=True, borrowing=borrowing) or Reclaimer(None, {})
 
 
-def _search(
-    state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queues: bool, borrowing: bool = True
-) -> Reclaimer | None:
+def _search(state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queues: bool, borrowing: bool) -> Reclaimer | None:
     """One trial. all_queues: also of queues in which all seems in vain; None: some of these must be tried.
 
     borrowing: what goes beyond its own queue's quota keeps a free place.
