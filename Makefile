@@ -34,7 +34,7 @@ test: lint docs  ## everything that main must always pass
 	$(MAKE) --jobs 2 unit testbed
 	$(MAKE) e2e
 
-lint: .cache/synced  ## formatting, rules, types, layers, words, generated files
+lint: .cache/synced  ## formatting, rules, types (of the tests: imported names), layers, words, generated files
 	$(RUN) --no-sync ruff format --check .
 	$(RUN) --no-sync ruff check .
 	$(RUN) --no-sync mypy

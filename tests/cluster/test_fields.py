@@ -5,6 +5,7 @@ The fields are those of Kubernetes' own types (`cluster/simulated/protobuf.txt`)
 
 import re
 from importlib import resources
+from typing import Any
 
 import msgspec
 import pytest
@@ -103,7 +104,7 @@ _SPREAD_TERM = {
     "labelSelector": _TERM["labelSelector"],
 }
 
-NESTED = {
+NESTED: dict[str, Any] = {
     "Toleration": (
         lambda value: {"tolerations": [{"key": "a", "value": "b", **value}]},
         {

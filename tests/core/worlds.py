@@ -16,7 +16,7 @@ from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Group
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.selectors import Requirement
-from fairlead.core.model.transactions import Evict, Place, Preempt
+from fairlead.core.model.transactions import Binding, Evict, Place, Preempt
 from fairlead.core.pods.tasks import Placeholder, TaskState
 from fairlead.core.state.cluster import ClusterState
 from tests.builders import GPU, cluster, node, pod, queue, run
@@ -189,7 +189,7 @@ class World:
                 for victim in each.victims:
                     self.evict(victim.pod.uid, dict(each.graces).get(victim.pod.uid))
 
-    def _bind(self, binding: object) -> None:
+    def _bind(self, binding: Binding) -> None:
         life = self.lives.get(binding.pod.uid)
         if life is None:
             return

@@ -6,7 +6,7 @@ The faults are here, in the test: nothing in the product can be made to fail fro
 from __future__ import annotations
 
 from fairlead.cli import main
-from fairlead.core import schedule
+from fairlead.core import allocation, schedule
 from fairlead.core.actions import serve
 from fairlead.scheduler import core_loop
 
@@ -15,7 +15,7 @@ class InjectedError(Exception):
     """Raised here, nowhere else."""
 
 
-def allocate(state, unit, *, whole=serve.allocate):
+def allocate(state, unit, *, whole=allocation.allocate):
     if unit.tasks[0].pod.name.startswith("poison"):
         state.log.mark()
         state.placement.assign(unit.tasks[0], 0, ())
@@ -30,6 +30,6 @@ def passes(state, *arguments, whole=schedule.schedule):
 
 
 if __name__ == "__main__":
-    serve.allocate = allocate
-    core_loop.schedule = passes
+    vars(serve)["allocate"] = allocate
+    vars(core_loop)["schedule"] = passes
     main.run()

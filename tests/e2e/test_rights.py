@@ -29,7 +29,7 @@ from testbed.exercised import FLAG, granted, refused, used
 from testbed.hpa import TIMES
 from testbed.kubelet import MERGE, Kubelet, audit_flags, audited
 from tests.e2e import test_provisioning, test_workloads
-from tests.e2e.test_chart import CONTROLLERS, IMAGE, SECRET, get, until
+from tests.e2e.test_chart import CONTROLLERS, IMAGE, SECRET, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.chart]
 
@@ -123,7 +123,7 @@ class World:
         return self.request("PATCH", path, body, MERGE, by=by)
 
     def get(self, path):
-        return get(self.plane, path)
+        return self.plane.find(path)
 
     def until(self, what):
         return until(what, lambda: f"{json.dumps(self.waiting(), indent=1)}\n{self.kubelet.logs()}")

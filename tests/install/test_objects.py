@@ -7,8 +7,7 @@ from typer.main import get_command
 
 from fairlead.cli.main import app
 from fairlead.install import History, Monitoring, Values, ValuesError, installed, kinds, objects
-from fairlead.install.objects import SYSTEM
-from fairlead.install.values import parse, read
+from fairlead.install.values import SYSTEM, parse, read
 from tests.install.restricted import violations
 
 ALL = Values(

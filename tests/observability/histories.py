@@ -121,7 +121,7 @@ def drawn(seed: int) -> Rows:
         )
         for number in range(6)
     ]
-    rows = {"jobs": jobs, "runs": runs, "stays": stays, "scalers": scalers}
+    rows: dict[str, list[Any]] = {"jobs": jobs, "runs": runs, "stays": stays, "scalers": scalers}
     return {table: [msgspec.to_builtins(each) for each in some] for table, some in rows.items()}
 
 
