@@ -3,7 +3,10 @@
 import pytest
 
 from fairlead.core import invariants
+from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.preemption import victims
+from fairlead.core.preemption.shared_devices import by_device, whole_devices
+from fairlead.core.preemption.victim import Victim
 from tests.builders import cluster, node, pod, preempted, run
 from tests.core.test_reclaim import weighted
 
@@ -33,3 +36,37 @@ def test_the_lender_keeps_its_share():
 def test_how_many_sets_are_tried_is_bounded(monkeypatch):
     monkeypatch.setattr(victims, "STEPS", 0)
     assert preempted(run(lent())) == [], "no set may be tried"
+
+
+def shared():
+    """Four GPUs, each shared by four pods of a quarter."""
+    state = cluster([node("n", gpus=4)], [weighted("lender", 1, quota=2), weighted("owner", 1, quota=2)])
+    for number in range(16):
+        state.upsert_pod(pod(f"part-{number:02}", queue="lender", milli=250, at="n", created=float(number)))
+    state.upsert_pod(pod("mine", queue="owner", gpus=2, created=99.0))
+    return state
+
+
+def test_what_shares_a_device_is_preempted_together():
+    state = shared()
+    devices = {name: task.devices for task in state.tasks.values() if (name := task.pod.name) != "mine"}
+    (gone,) = preempted(run(state))
+    assert len(gone) == 8
+    assert len({devices[name] for name in gone}) == 2
+    invariants.check(state)
+
+
+def test_a_device_of_which_another_pod_keeps_a_part_is_left_out():
+    state = shared()
+    row, parts = state.nodes.rows["n"], [task for task in state.tasks.values() if task.pod.node]
+    kept = next(task for task in parts if task.devices == (1,))
+    victims_ = [
+        (PreemptionReason.SHARE, Victim((1, 0, 0, 0.0, 1, 0.0, task.pod.uid), (task,), None))
+        for task in parts
+        if task is not kept
+    ]
+    together = by_device(state, victims_, [row])
+    assert sorted(many[0][1].tasks[0].devices for many in together) == [(0,), (2,), (3,)]
+    assert all(len(many) == 4 and len({victim.tasks[0].devices for _, victim in many}) == 1 for many in together)
+    assert whole_devices(state, [row]) == 0
+    assert whole_devices(state, [row], [task for task in parts if task is not kept]) == 3

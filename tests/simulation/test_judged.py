@@ -57,6 +57,16 @@ def test_no_victims_that_would_do_are_missed(variety):
     assert not result.missed, result.examples
 
 
+@pytest.mark.parametrize(
+    ("variety", "seed"),
+    [("fractions 1/3/5", 1834), ("fractions 1/2/4/8", 395), ("fractions 1/2/4/8", 533), ("fractions 1/2/4/8", 1805)],
+)
+def test_small_pods_that_share_devices_leave_them_to_a_large_one(variety, seed):
+    """A dozen pods that hold parts of devices: sets of single pods are too many to try."""
+    found = judged.run("victims", [seed], [variety])
+    assert (found.servable, found.missed) == (1, 0), found.examples
+
+
 def test_the_judge_of_victims_finds_what_the_scheduler_does_not_try(monkeypatch):
     monkeypatch.setattr("fairlead.core.preemption.search._by_subsets", lambda *_: None)
     varieties = [name for name in judged.KINDS["victims"].varieties if name.endswith("1/3/5")]

@@ -5,17 +5,22 @@ Small victims may use up all that is reclaimable from a queue, so that a large o
 preempted any more. Here sets are searched depth first, the largest victims first; victims that are alike count once. What a set
 may hold is bounded by what may be reclaimed, and the checks of one more victim by `victims.STEPS` in a pass: a search in
 vain costs no more in a larger cluster.
+
+A unit that asks for whole devices gains nothing from a part of one. So if no set of single victims serves it, those that share a
+device are tried together (`shared_devices`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, covers, lacking
-from fairlead.core.pods.tasks import Unit
+from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.removal import Removal, cost, reprieve
+from fairlead.core.preemption.shared_devices import Together, by_device, wants_whole, whole_devices
 from fairlead.core.preemption.victim import Preemptible
 from fairlead.core.preemption.victims import victims_of
 
@@ -35,10 +40,22 @@ def search(
     for choice in rows:
         if victims_of(preemption.state).steps <= 0:
             break
-        found = _Search(there, core, choice, fits).run()
+        found = _search_one(there, core, choice, fits)
         if found and (best is None or cost(found) < cost(best[0])):
             best = found, choice
     return best
+
+
+def _search_one(
+    there: _There, core: Unit, rows: Sequence[int], fits: Callable[[Sequence[int]], bool]
+) -> list[Preemptible] | None:
+    """The cheapest set for one choice of rows, victim by victim; else with those together that share a device."""
+    near = list({id(each[1]): each for each in there.near(rows)}.values())
+    found = _Search(there, core, rows, fits, [(each,) for each in near], whole=False).run()
+    if found or not wants_whole(core):
+        return found
+    together = by_device(there.preemption.state, near, rows)
+    return _Search(there, core, rows, fits, together, whole=True).run() if together else None
 
 
 class _There:
@@ -62,42 +79,61 @@ class _There:
 
 
 class _Search:
-    """One choice of rows."""
+    """One choice of rows. whole: only sets that leave as many whole devices as the unit asks for are tried."""
 
-    def __init__(self, there: _There, core: Unit, rows: Sequence[int], fits: Callable[[Sequence[int]], bool]) -> None:
+    def __init__(
+        self,
+        there: _There,
+        core: Unit,
+        rows: Sequence[int],
+        fits: Callable[[Sequence[int]], bool],
+        near: Iterable[Together],
+        *,
+        whole: bool,
+    ) -> None:
         self.preemption, self.rows, self.state = there.preemption, rows, there.preemption.state
-        self._there = there
         self.fits = fits
         self.steps = _EACH
         self.best: list[Preemptible] | None = None
         self.missing = lacking(self.state.nodes, list(rows), by_column(core.tasks))
-        self.classes = self._classes()
+        self.devices = sum(task.shape.gpus for task in core.tasks) if whole else 0
+        self.classes = self._classes(near)
 
     def run(self) -> list[Preemptible] | None:
         """The cheapest set that is found."""
-        held = by_column(task for alike in self.classes for _, victim in alike for task in victim.tasks if task.row in self.rows)
+        held = by_column(task for alike in self.classes for each in alike for task in _tasks(each) if task.row in self.rows)
         if covers(held, self.missing):
             self._extend(0, [], PlannedVictims(self.preemption))
         return self.best
 
-    def _classes(self) -> list[list[Preemptible]]:
+    def _classes(self, near: Iterable[Together]) -> list[list[Together]]:
         """Victims on the rows, or elsewhere where that relieves a queue above: the alike together, cheapest first."""
-        found = {id(each[1]): each for each in self._there.near(self.rows)}
-        alike: dict[tuple[object, ...], list[Preemptible]] = {}
-        for each in found.values():
-            tasks = each[1].tasks
-            places = tuple(
-                sorted((task.row, task.shape.number, task.devices if task.shape.gpu_milli % 1000 else ()) for task in tasks)
-            )
-            guarded = tasks[0].pod.uid if self.state.budgets.may_block or self.preemption.reclaims_from_users else ""
-            alike.setdefault((each[0], tasks[0].queue, each[1].spare, places, guarded), []).append(each)
-        return sorted(alike.values(), key=lambda them: (-_devices(them[0]), not them[0][1].spare, them[0][0], them[0][1].order))
+        alike: dict[tuple[object, ...], list[Together]] = {}
+        for each in near:
+            alike.setdefault(self._kind(each), []).append(each)
+        return sorted(alike.values(), key=lambda them: (-_devices(them[0]), *_price(them[0])))
 
-    def _extend(self, at: int, chosen: list[Preemptible], planned: PlannedVictims) -> None:
+    def _kind(self, together: Together) -> tuple[object, ...]:
+        """What is the same of victims that are worth the same."""
+        guards = self.state.budgets.may_block or self.preemption.reclaims_from_users
+        found = []
+        for reason, victim in together:
+            tasks = victim.tasks
+            places = tuple(
+                sorted(
+                    (task.row, task.shape.number, task.devices if task.shape.gpu_milli % WHOLE and not self.devices else ())
+                    for task in tasks
+                )
+            )
+            found.append((reason, tasks[0].queue, victim.spare, places, tasks[0].pod.uid if guards else ""))
+        return tuple(sorted(found))
+
+    def _extend(self, at: int, chosen: list[Together], planned: PlannedVictims) -> None:
         """Try a set, then those with one more."""
-        if chosen and self._enough(chosen) and self._admitted(chosen) and self._serves(chosen):
-            if self.best is None or cost(chosen) < cost(self.best):
-                self.best = list(chosen)
+        victims = list({id(each[1]): each for together in chosen for each in together}.values())
+        if chosen and self._enough(victims) and self._admitted(victims) and self._serves(victims):
+            if self.best is None or cost(victims) < cost(self.best):
+                self.best = victims
             return
         for number in range(at, len(self.classes)):
             count = sum(each in chosen for each in self.classes[number])
@@ -105,18 +141,27 @@ class _Search:
                 continue
             if self.steps <= 0 or victims_of(self.state).steps <= 0:
                 return
-            self._spend()
             each, longer = self.classes[number][count], planned.copy()
             # From the largest on, a set may exceed what is reclaimable midway; in trees others may relieve it: judged as a whole.
-            if longer.admits(*each) or self.preemption.nested or self.preemption.within_quota(self.preemption.queue):
+            if self._admits(longer, each) or self.preemption.nested or self.preemption.within_quota(self.preemption.queue):
                 self._extend(number, [*chosen, each], longer)
 
+    def _admits(self, planned: PlannedVictims, together: Together) -> bool:
+        for each in together:
+            self._spend()
+            if not planned.admits(*each):
+                return False
+        return True
+
     def _enough(self, chosen: Sequence[Preemptible]) -> bool:
-        return covers(by_column(task for _, victim in chosen for task in victim.tasks if task.row in self.rows), self.missing)
+        gone = [task for _, victim in chosen for task in victim.tasks if task.row in self.rows]
+        if not covers(by_column(gone), self.missing):
+            return False
+        return not self.devices or whole_devices(self.state, self.rows, gone) >= self.devices
 
     def _admitted(self, chosen: Sequence[Preemptible]) -> bool:
         """Whether all may be preempted together: the smallest first, since the last may leave its queue less than its share."""
-        planned, left = PlannedVictims(self.preemption), sorted(chosen, key=_devices)
+        planned, left = PlannedVictims(self.preemption), sorted(chosen, key=lambda each: _devices((each,)))
         while left:
             for each in left:
                 self._spend()
@@ -143,5 +188,14 @@ class _Search:
         return served and len(kept) == len(chosen)
 
 
-def _devices(victim: Preemptible) -> int:
-    return sum(task.shape.device_milli for task in victim[1].tasks)
+def _tasks(together: Together) -> list[Task]:
+    return [task for _, victim in together for task in victim.tasks]
+
+
+def _devices(together: Together) -> int:
+    return sum(task.shape.device_milli for task in _tasks(together))
+
+
+def _price(together: Together) -> tuple[object, ...]:
+    """In which order those of the same size are tried."""
+    return max((not victim.spare, reason, victim.order) for reason, victim in together)
