@@ -338,6 +338,7 @@ async def test_time_limit_and_cancellation_close_the_connection(script):
         with pytest.raises(Unreachable, match=r"POST /api: TimeoutError\(\)"):
             await ask(opened, "POST")
         assert not opened._pool._idle
+        opened._timeout = 5.0
         task = asyncio.create_task(ask(opened, "POST", query={"limit": "1"}))
         while len(server.requests) < 2:
             await asyncio.sleep(0)
@@ -356,11 +357,14 @@ async def test_no_more_connections_than_allowed_long_answers_included():
     ):
         await asyncio.gather(*(ask(opened) for _ in range(3)))
         assert server.connections == 2
-    async with Scripted([NEVER]) as server, transport(server, limit=1, seconds=0.05) as opened:
-        first, second = asyncio.create_task(ask(opened)), asyncio.create_task(ask(opened))
-        for each in (first, second):
-            with pytest.raises(Unreachable, match="TimeoutError"):
-                await each
+    async with (
+        Scripted([CHUNKED, NEVER]) as server,
+        transport(server, limit=1) as opened,
+        opened.stream("/watch", query={}, headers=HEADERS, silence=5),
+    ):
+        opened._timeout = 0.05
+        with pytest.raises(Unreachable, match="TimeoutError"):
+            await ask(opened)
         assert server.connections == 1
 
 
