@@ -13,7 +13,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
 PIP_AUDIT := pip-audit==2.10.1
 
-.PHONY: docs coverage chart-test rendered decisions mutation help demo test lint words unit e2e testbed architecture crds charts wheel sbom image audit protobuf soak differential bench clean
+.PHONY: checks docs coverage chart-test rendered decisions mutation help demo test lint words unit e2e testbed architecture crds charts wheel sbom image audit protobuf soak differential bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -29,10 +29,15 @@ $(CURDIR)/.cache/uv/bin/uv:
 demo: .cache/synced  ## a simulated research lab in the terminal
 	@$(RUN) --no-sync fairlead demo $(ARGS)
 
-# What is not built yet is built beside the fast tests, which leave a part of two cores idle.
-test: lint docs  ## everything that main must always pass
-	$(MAKE) --jobs 2 unit testbed
+# What is not built yet is built beside what needs no control plane, which leaves a part of two cores idle.
+test: .cache/synced  ## everything that main must always pass
+	$(MAKE) --jobs 2 checks testbed
 	$(MAKE) e2e
+
+checks: .cache/synced  ## what needs no control plane: lint, docs, unit, one after the other
+	$(MAKE) lint
+	$(MAKE) docs
+	$(MAKE) unit
 
 lint: .cache/synced  ## formatting, rules, types (of the tests: imported names), layers, words, generated files
 	$(RUN) --no-sync ruff format --check .
@@ -48,7 +53,7 @@ words: .cache/synced  ## lower the numbers of words in tests/words.toml that hav
 	$(RUN) --no-sync python -m tests.words --update
 
 unit: .cache/synced  ## unit, property and trace tests
-	$(RUN) --no-sync pytest -n 2 -m "not e2e and not slow" tests
+	$(RUN) --no-sync pytest -n 2 --dist worksteal -m "not e2e and not slow" tests
 
 coverage: .cache/synced  ## branches that the fast tests run, against their floors (a quarter of an hour)
 	$(RUN) --no-sync python -m testbed.floors

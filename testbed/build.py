@@ -47,16 +47,17 @@ class Program:
         return ["-trimpath", f"-ldflags={linker}", *([f"-tags={','.join(self.tags)}"] if self.tags else [])]
 
 
+_VERSION = (
+    (f"{_COMPONENT}.gitVersion", KUBERNETES_VERSION),
+    (f"{_COMPONENT}.gitMajor", "1"),
+    (f"{_COMPONENT}.gitMinor", "36"),
+    (f"{_COMPONENT}.gitTreeState", "clean"),
+)
 PROGRAMS = (
     Program(
         "kubernetes",
-        {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")},
-        (
-            (f"{_COMPONENT}.gitVersion", KUBERNETES_VERSION),
-            (f"{_COMPONENT}.gitMajor", "1"),
-            (f"{_COMPONENT}.gitMinor", "36"),
-            (f"{_COMPONENT}.gitTreeState", "clean"),
-        ),
+        {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kube-apiserver", "kube-controller-manager")},
+        _VERSION,
     ),
     Program("etcd", {"etcd": "go.etcd.io/etcd/server/v3"}),
     Program("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, (("sigs.k8s.io/kwok/pkg/consts.Version", KWOK_VERSION),)),
@@ -69,6 +70,8 @@ PROGRAMS = (
     Program("binder", {"bare-binder-go": "."}),
     Program("oracle", {"oracle": "."}, ((f"{_COMPONENT}.gitVersion", KUBERNETES_VERSION),)),
 )
+SCHEDULER = Program("kubernetes", {"kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler"}, _VERSION)
+"""Built where it is measured beside Fairlead."""
 HELM = Program(
     "helm",
     {"helm": f"{_HELM}/cmd/helm"},
@@ -89,7 +92,7 @@ def cache() -> Path:
 
 def binary(name: str) -> Path:
     """The path of a program, built if it is not there yet."""
-    for program in (*PROGRAMS, HELM):
+    for program in (*PROGRAMS, SCHEDULER, HELM):
         if name in program.packages:
             return build(program) / name
     raise KeyError(f"no program {name!r} in the testbed")

@@ -50,7 +50,12 @@ def pytest_addoption(parser):
 _MANY = 8
 
 
+_LONG = ("tests/simulation/test_jobs.py", "tests/simulation/", "tests/agent/")
+"""What takes longest comes first: what is short fills the gaps at the end, so that all cores are busy until then."""
+
+
 def pytest_collection_modifyitems(config, items):
+    items.sort(key=lambda item: next((at for at, start in enumerate(_LONG) if item.nodeid.startswith(start)), len(_LONG)))
     most = config.getoption("--sample")
     if not most:
         return

@@ -33,7 +33,7 @@ class _Metadata(msgspec.Struct):
     version: str = msgspec.field(default="", name="resourceVersion")
 
 
-class _Item(msgspec.Struct, Generic[T]):
+class _Item(msgspec.Struct, Generic[T], gc=False):
     status: T
 
 

@@ -199,13 +199,22 @@ def _in_time(handler: Handler) -> Handler:
     return answered
 
 
+class _Named(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    name: str
+    namespace: str = ""
+
+
+class _Item(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Named
+    status: Any
+
+
 def _list(kind: str, answer: Answer, named: Callable[[Any], tuple[str, str]], more: dict[str, Any] | None = None) -> bytes:
     """A list of rows as JSON."""
     items = []
     for row in answer.rows:
         namespace, name = named(row)
-        metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
-        items.append({"metadata": metadata, "status": row if isinstance(row, Job) else camelled(row)})
+        items.append(_Item(_Named(name, namespace), row if isinstance(row, Job) else camelled(row)))
     body = {
         "kind": f"{kind}List",
         "apiVersion": f"{GROUP}/{VERSION}",

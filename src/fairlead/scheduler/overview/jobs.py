@@ -101,12 +101,34 @@ class Rows:
     def _row(self, key: Key) -> Job | None:
         if key.kind == POD:
             task = self._state.tasks.get(key.id)
-            return self._of(key, [task], None) if task is not None else None
+            return self._of_pod(key, task) if task is not None else None
         gang = self._state.gangs.get(key.id)
         if gang is None:
             return None
         tasks = [task for task in gang.tasks.values() if not task.pod.finished and task.state is not TaskState.PLACEHOLDER]
         return self._of(key, tasks, gang) if tasks else self._without_pods(key, gang)
+
+    def _of_pod(self, key: Key, task: Task) -> Job:
+        """The row of a pod by itself. Most are of such that run."""
+        pod = task.pod
+        if pod.placeholder or pod.terminating or pod.started is None or not pod.node:
+            return self._of(key, [task], None)
+        return Job(
+            namespace=key.namespace,
+            name=key.name,
+            kind=POD,
+            queue=pod.queue,
+            state=State.RUNNING,
+            pods=1,
+            running=1,
+            gpus=pod.spec.gpus * pod.spec.gpu_milli / WHOLE,
+            priority=pod.priority,
+            submitted_at=pod.created,
+            started_at=pod.started,
+            nodes=[pod.node],
+            reason=None,
+            user=pod.user,
+        )
 
     def _of(self, key: Key, tasks: list[Task], gang: Gang | None) -> Job:
         first, group = tasks[0], gang.group if gang is not None else None

@@ -22,14 +22,14 @@ class State(StrEnum):
     SUSPENDED = "Suspended"
 
 
-class Why(msgspec.Struct, frozen=True):
+class Why(msgspec.Struct, frozen=True, gc=False):
     """Why a job waits."""
 
     code: str
     message: str
 
 
-class Job(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class Job(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """One job: a pod group, or a pod of its own. gpus: what all its pods ask for; times in seconds since the epoch.
 
     expected_start: of a job that waits, as things stand; null where it is not foreseen. earliest_start, latest_start: it starts
