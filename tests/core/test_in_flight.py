@@ -66,6 +66,24 @@ def test_a_task_is_freed_with_the_last_victim() -> None:
     assert world.empty()
 
 
+def test_a_task_that_waits_for_the_victims_of_two_plans_is_freed_once_all_are_gone() -> None:
+    """It joined a gang whose members got their places one plan after the other."""
+    world, held = planned()
+    world.task("c", TaskState.BOUND, TaskState.EVICTING)
+    other, joined = (world.task(name, TaskState.ASSUMED, TaskState.HELD) for name in ("other", "joined"))
+    world.in_flight.wait(["c"], [other])
+    world.in_flight.join(joined, (*held.waits, *other.waits))
+    del world.tasks["c"]
+    world.in_flight.gone("c")
+    assert world.in_flight.take_freed() == [other]
+    assert joined.waits_for == {"a", "b"}
+    for uid in ("a", "b"):
+        assert not world.in_flight.freed
+        del world.tasks[uid]
+        world.in_flight.gone(uid)
+    assert world.in_flight.take_freed() == [held, joined]
+
+
 def test_a_task_that_no_longer_waits_is_not_freed() -> None:
     """Its victims may still be gone later."""
     world, held = planned()
