@@ -10,6 +10,7 @@ optimized first (`make bench`). Where there is an optimized build it is the one 
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -56,6 +57,7 @@ _VERSION = (
     (f"{_COMPONENT}.gitMinor", "36"),
     (f"{_COMPONENT}.gitTreeState", "clean"),
 )
+_MEASURED = ("kubernetes", "etcd")
 PROGRAMS = (
     Program(
         "kubernetes",
@@ -109,7 +111,8 @@ def build_all(*, optimized: bool = False) -> None:
 
 def is_optimized() -> bool:
     """Whether what is measured, the API server and etcd, was built optimized."""
-    return all(_is_built(program, _target(program, optimized=True)) for program in PROGRAMS[:2])
+    measured = [program for program in PROGRAMS if program.module in _MEASURED]
+    return all(_is_built(program, _target(program, optimized=True)) for program in measured)
 
 
 def build(program: Program, *, optimized: bool = False) -> Path:
@@ -151,6 +154,7 @@ def go_command() -> str:
     return str(go)
 
 
+@functools.cache
 def _go_version(go: str) -> tuple[int, int]:
     text = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
     match = re.search(r"go(\d+)\.(\d+)", text)
