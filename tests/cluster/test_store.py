@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,3 +53,19 @@ def test_a_table_is_in_the_order_of_its_keys(steps, namespace):
         records = {key: record for key, record in store.records(table) if namespace is None or key[0] == namespace}
         assert store.sorted(table, namespace) == sorted(records.items(), key=lambda item: item[0])
         assert store.count(table, namespace) == len(records)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_large_table_is_in_order_whether_little_or_much_was_written_since_it_was_read(seed):
+    draw, store = random.Random(seed), Store(40)
+    for _ in range(30):
+        for _ in range(draw.choice((1, 3, 10, 200))):
+            key = draw.choice("ab"), f"{draw.randrange(400):03d}"
+            if draw.random() < 0.7:
+                store.put("t", key, {"metadata": {"name": key[1]}})
+            elif store.get("t", key) is not None:
+                store.remove("t", key)
+        for namespace in (None, "a"):
+            records = {key: record for key, record in store.records("t") if namespace in (None, key[0])}
+            assert store.sorted("t", namespace) == sorted(records.items(), key=lambda item: item[0])
+            assert store.count("t", namespace) == len(records)

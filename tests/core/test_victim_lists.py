@@ -235,13 +235,19 @@ def test_what_trials_have_listed_is_not_listed_again_in_every_pass(monkeypatch):
     """Searches are trials as a rule: what has not changed since the pass before is not derived again."""
     running = [pod(f"r{number}", priority=5 if number else 99, at="n") for number in range(8)]
     state = cluster([builders.node("n", gpus=8)], [builders.queue("default", 8)], running, reservations=0)
-    derived, derive = [], VictimLists._derive
+    derived, derive, at_once = [], VictimLists._derive, VictimLists._list_plain
 
     def counted(self, groups):
         derived.extend(groups)
         derive(self, groups)
 
+    def counted_at_once(self, node):
+        rest = at_once(self, node)
+        derived.extend(set(node.placed) - set(rest))
+        return rest
+
     monkeypatch.setattr(VictimLists, "_derive", counted)
+    monkeypatch.setattr(VictimLists, "_list_plain", counted_at_once)
     found = []
     for number in range(4):
         derived.clear()

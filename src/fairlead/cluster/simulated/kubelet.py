@@ -291,6 +291,10 @@ def span(text: str) -> float | None:
 
 
 @lru_cache(maxsize=4096)
+def _amounts(quantities: tuple[tuple[str, str], ...]) -> tuple[tuple[str, int], ...]:
+    return tuple([(resource, _amount(resource, text)) for resource, text in quantities])
+
+
 def _amount(resource: str, text: str) -> int:
     try:
         return quantity.amount(resource, text)
@@ -300,7 +304,7 @@ def _amount(resource: str, text: str) -> int:
 
 def amounts(quantities: Any) -> dict[str, int]:
     """Base units of a map of quantities; what cannot be read counts nothing."""
-    return {resource: _amount(resource, str(text)) for resource, text in (quantities or {}).items()}
+    return dict(_amounts(tuple([(resource, str(text)) for resource, text in (quantities or {}).items()])))
 
 
 def requests_of(pod: Object) -> tuple[tuple[str, int], ...]:

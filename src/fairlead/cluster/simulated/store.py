@@ -6,7 +6,7 @@ watch, a list, a cached encoding) may keep it.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from heapq import merge
@@ -18,6 +18,8 @@ import msgspec
 Object = dict[str, Any]
 Key = tuple[str, str]
 """(namespace, name); the namespace is empty for cluster-scoped objects."""
+_FEW = 16
+"""Where more than one of so many keys of a table came or went, all are sorted anew; fewer are put in and taken out one by one."""
 
 
 class Record:
@@ -55,31 +57,52 @@ Listener = Callable[[Change], None]
 class _Table:
     """The records of one resource, and their keys in order: those of a namespace are side by side."""
 
-    __slots__ = ("keys", "rows")
+    __slots__ = ("_keys", "_unsorted", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[Key, Record] = {}
-        self.keys: list[Key] = []
+        self._keys: list[Key] = []
+        self._unsorted: dict[Key, None] = {}  # keys that came or went since `_keys` was asked for
+
+    @property
+    def keys(self) -> list[Key]:
+        """The keys in order. Between two lists there are many writes as a rule: they are sorted in when they are asked for."""
+        changed = self._unsorted
+        if changed:
+            if len(changed) * _FEW > len(self.rows):
+                self._keys = sorted(self.rows)
+            else:
+                for key in changed:
+                    at = bisect_left(self._keys, key)
+                    listed = at < len(self._keys) and self._keys[at] == key
+                    if key not in self.rows:
+                        if listed:
+                            del self._keys[at]
+                    elif not listed:
+                        self._keys.insert(at, key)
+            changed.clear()
+        return self._keys
 
     def put(self, key: Key, record: Record) -> Record | None:
         """Create or replace; returns the record that was there."""
         before = self.rows.get(key)
         if before is None:
-            insort(self.keys, key)
+            self._unsorted[key] = None
         self.rows[key] = record
         return before
 
     def pop(self, key: Key) -> Record:
         """Delete."""
         record = self.rows.pop(key)
-        del self.keys[bisect_left(self.keys, key)]
+        self._unsorted[key] = None
         return record
 
     def span(self, namespace: str | None) -> tuple[int, int]:
         """Where the keys of a namespace are, or of all."""
         if namespace is None:
-            return 0, len(self.keys)
-        return bisect_left(self.keys, (namespace, "")), bisect_left(self.keys, (namespace + "\0", ""))
+            return 0, len(self.rows)
+        keys = self.keys
+        return bisect_left(keys, (namespace, "")), bisect_left(keys, (namespace + "\0", ""))
 
 
 class View:
@@ -161,7 +184,10 @@ class Store:
 
     def count(self, table: str, namespace: str | None = None) -> int:
         """Objects in a table, or in one namespace of it."""
-        start, end = self._tables[table].span(namespace)
+        found = self._tables[table]
+        if namespace is None:
+            return len(found.rows)
+        start, end = found.span(namespace)
         return end - start
 
     def put(self, table: str, key: Key, obj: Object) -> Record:

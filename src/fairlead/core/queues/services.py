@@ -63,7 +63,8 @@ class Services:
 
     def of(self, task: Task) -> ServiceClass:
         """The class of a task."""
-        return self.classes.get(task.service_class, _PLAIN)
+        name = task.pod.service_class if task.gang is None else task.service_class  # asked some ten times per pod
+        return self.classes.get(name, _PLAIN)
 
     def urgency(self, task: Task) -> int:
         """How many quarters of the longest wait that its class allows are over for a task, at most 4."""

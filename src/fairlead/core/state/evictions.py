@@ -98,7 +98,7 @@ class Evictions:
         self._tables.queues.repay(uid)
         self._leftovers.release(uid)
         self._in_flight.gone(uid)
-        if task.waits_for:
+        if task.waits and task.waits_for:
             self.abandon(task)
 
     # -- plans that are given up ---------------------------------------------------------------

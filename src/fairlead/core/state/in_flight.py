@@ -124,6 +124,8 @@ class InFlight:
     def gone(self, uid: str) -> None:
         """A pod is gone. Its plan is remembered until all victims of it are gone: that it failed may still be reported."""
         self._freed.pop(uid, None)
+        if uid not in self._plans and uid not in self._waits:
+            return  # it ended by itself, as most do
         tasks, plan = self._tasks, self._plans.get(uid, frozenset())
         if not any(other in tasks and tasks[other].state is TaskState.EVICTING for other in plan):
             for other in plan:

@@ -31,14 +31,16 @@ class Labelled:
     def add(self, task: Task) -> None:
         """A task came, or has the labels that its pod has now."""
         self._of.setdefault(task.pod.namespace, {})[task.pod.uid] = task
-        for place in self._places(task.pod):
-            self._listed.setdefault(place, {})[task.pod.uid] = task
+        if self._keys:
+            for place in self._places(task.pod):
+                self._listed.setdefault(place, {})[task.pod.uid] = task
 
     def remove(self, task: Task) -> None:
         """A task is gone, or will have other labels than its pod has now."""
         _take(self._of, task.pod.namespace, task.pod.uid)
-        for place in self._places(task.pod):
-            _take(self._listed, place, task.pod.uid)
+        if self._keys:
+            for place in self._places(task.pod):
+                _take(self._listed, place, task.pod.uid)
 
     def relist(self) -> None:
         """All anew."""

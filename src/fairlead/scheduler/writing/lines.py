@@ -77,6 +77,8 @@ class Lines:
 
     def _late(self) -> int:
         """The first line that has waited for too long; 0 if there is none."""
+        if not (self._lines[STATUS] or self._lines[EVENT]):
+            return 0
         oldest = self.now() - _PATIENCE
         return next((number for number in (STATUS, EVENT) if (line := self._lines[number]) and line[0][0] < oldest), 0)
 
