@@ -94,13 +94,12 @@ def scheduler(
     log_level: process.LogLevelOption = "info",
 ) -> None:
     """Schedule pods whose schedulerName is fairlead, fairlead-kubernetes or configured, until SIGTERM. Logs are JSON lines."""
-    from fairlead.scheduler import configuration
     from fairlead.scheduler.app import run_process
 
     if config_schema:
-        typer.echo(msgspec.json.format(msgspec.json.encode(configuration.schema()), indent=2).decode())
+        _print_schema()
         return
-    given = {
+    flags = {
         "leader_elect": leader_elect,
         "events": events,
         "address": address,
@@ -109,26 +108,27 @@ def scheduler(
         "service_namespace": service_namespace,
         "pod_address": pod_address,
         "writers": writers,
-        "player": (sys.executable, "-m", _PLAYER),
     }
-    options = _options(config, given, strategy)
-    served = {
-        "--address": options.address,
-        "--visibility-address": options.visibility,
-        "--external-metrics-address": options.external_metrics,
-    }
-    process.prepare(log_level, served)
-    if shadow_of != "*" and not shadow:
-        fail("--shadow-of needs --shadow", Exit.USAGE)
+    options = _options(config, flags, strategy)
+    process.prepare(log_level, _served(options))
     if shadow:
-        options = msgspec.structs.replace(options, shadow=True, schedulers=_watched(shadow_of, options.schedulers))
+        options = _shadowing(options, shadow_of)
+    elif shadow_of != "*":
+        fail("--shadow-of needs --shadow", Exit.USAGE)
     with _recording(record, record_limit, options.policy) as recorder, _reporting(shadow) as report:
         start = partial(run_process, options=options, recorder=recorder, report=report)
         process.run(start, kubeconfig)
 
 
-def _options(config: Path | None, given: Mapping[str, object], strategy: Strategy | None) -> Options:
-    """The options of the configuration file, or the defaults; flags that are given take precedence."""
+def _print_schema() -> None:
+    """The JSON Schema of the configuration file, on stdout."""
+    from fairlead.scheduler import configuration
+
+    typer.echo(msgspec.json.format(msgspec.json.encode(configuration.schema()), indent=2).decode())
+
+
+def _options(config: Path | None, flags: Mapping[str, object], strategy: Strategy | None) -> Options:
+    """The options of the configuration file, or the defaults; flags that are given, not None, take precedence."""
     from fairlead.scheduler import configuration
 
     try:
@@ -136,10 +136,24 @@ def _options(config: Path | None, given: Mapping[str, object], strategy: Strateg
     except configuration.ConfigurationError as error:
         fail(str(error), Exit.USAGE)
     configuration.adopt(configured)
-    options = configured.options()
+    options = msgspec.structs.replace(configured.options(), player=(sys.executable, "-m", _PLAYER))
     if strategy is not None:
         options = msgspec.structs.replace(options, policy=msgspec.structs.replace(options.policy, strategy=strategy))
-    return msgspec.structs.replace(options, **{name: value for name, value in given.items() if value is not None})
+    return msgspec.structs.replace(options, **{name: value for name, value in flags.items() if value is not None})
+
+
+def _served(options: Options) -> dict[str, str]:
+    """Where the process serves, by flag."""
+    return {
+        "--address": options.address,
+        "--visibility-address": options.visibility,
+        "--external-metrics-address": options.external_metrics,
+    }
+
+
+def _shadowing(options: Options, shadow_of: str) -> Options:
+    """The options of a shadow, which writes nothing and considers the pods of one scheduler; `*`: of all."""
+    return msgspec.structs.replace(options, shadow=True, schedulers=_watched(shadow_of, options.schedulers))
 
 
 def _watched(shadow_of: str, ours: Mapping[str, str]) -> dict[str, str]:
