@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -89,28 +90,20 @@ def operator(
     """Run AIJobs, and carry out suspensions and resumptions of the scheduler, until SIGTERM. Logs are JSON lines on stderr."""
     from fairlead.observability.history import HistoryError
     from fairlead.operator.app import Options, run_process
-    from fairlead.operator.jobs.hardware import CONDITIONS
 
     process.prepare(log_level, {"--address": address, "--history-address": history_address})
     if history_address and not history:
         fail("--history-address needs --history", Exit.USAGE)
-    try:
-        keep = spans.seconds(history_keep)
-    except ValueError as error:
-        fail(f"--history-keep: {error}", Exit.USAGE)
-    for each in node_condition or ():
-        if not _CONDITION.fullmatch(each):
-            fail(f"--node-condition {each!r} is not TYPE=STATUS with status True, False or Unknown", Exit.USAGE)
     options = Options(
         leader_elect=leader_elect,
         address=address,
         history=history,
-        history_keep=keep,
+        history_keep=_retention(history_keep),
         history_address=history_address,
         service_namespace=service_namespace,
         pod_address=pod_address,
         prometheus=prometheus,
-        node_conditions=tuple(node_condition or CONDITIONS),
+        node_conditions=_conditions(node_condition or ()),
         max_members=max_members,
         max_waiting_pods=max_waiting_pods,
         max_waiting_pods_per_namespace=max_waiting_pods_per_namespace,
@@ -120,3 +113,21 @@ def operator(
         process.run(lambda config: run_process(config, options), kubeconfig)
     except HistoryError as error:
         history_failed(error, "--history")
+
+
+def _retention(text: str) -> float:
+    """Seconds for which the history keeps finished jobs; ends the command where the text is no duration."""
+    try:
+        return spans.seconds(text)
+    except ValueError as error:
+        fail(f"--history-keep: {error}", Exit.USAGE)
+
+
+def _conditions(given: Sequence[str]) -> tuple[str, ...]:
+    """Node conditions as TYPE=STATUS, those given or the defaults; ends the command where one is not of that form."""
+    from fairlead.operator.jobs.hardware import CONDITIONS
+
+    for each in given:
+        if not _CONDITION.fullmatch(each):
+            fail(f"--node-condition {each!r} is not TYPE=STATUS with status True, False or Unknown", Exit.USAGE)
+    return tuple(given or CONDITIONS)
