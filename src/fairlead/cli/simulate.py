@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_ta
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
+    from fairlead.core.model.queues import Queue
     from fairlead.simulation.chaos import Outcome, Settings
     from fairlead.simulation.report import JobsResult
     from fairlead.simulation.traces import TraceJob
@@ -142,46 +143,53 @@ def jobs(
 ) -> None:
     """Waiting times of jobs: a job trace, event by event, under a textbook policy or the production scheduler."""
     from fairlead.simulation import jobs as replay
-    from fairlead.simulation import synthetic
 
     _check_table(jobs, trace, resample, days)
     others = _compared(compare, policy, replay.POLICIES, resampled=resample is not None)
     if not time_slicing and policy != replay.DEFAULT:
         fail(f"--no-time-slicing applies only to --policy default, not to {policy}", Exit.USAGE)
-    if plot is not None and plot.suffix not in (".png", ".svg", ".pdf"):
-        fail(f"--plot {plot}: the name must end in .png, .svg or .pdf", Exit.USAGE)
-    table, listed = _tables(jobs, queues, seed, nodes * gpus_per_node)
-    made = trace == "synthetic" and listed is None
-    usual = _PHILLY_DAYS if trace == "philly" else synthetic.HOURS / 24
+    if plot is not None:
+        _check_plot(plot)
+    workload = _workload(jobs, queues, trace, seed, nodes * gpus_per_node)
     if resample is not None:
-        usual = days if days is not None else _MONTH
-        table = _resampled(table, resample, int(usual))
+        workload = _resampled(workload, resample, days if days is not None else _MONTH)
     simulated = partial(
         replay.simulate,
-        table,
+        workload.jobs,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
-        queues=listed,
-        tree=synthetic.tree() if made else (),
-        deserved=synthetic.shares() if made else None,
+        queues=workload.queues,
+        tree=workload.tree,
+        deserved=workload.shares,
         durations=durations,
-        window_days=window if window is not None else usual,
+        window_days=window if window is not None else workload.days,
         time_slicing=time_slicing,
         max_loss=max_loss,
         seed=seed,
     )
-    results = []
-    for each in (policy, *others):
-        with progress(f"{jobs.name if jobs is not None else trace}, {each}") as report:
-            results.append(simulated(policy=each, progress=report))
+    results = _replayed(simulated, [policy, *others], jobs.name if jobs is not None else trace)
     result, *result.comparisons = results
     if plot is not None:
         _draw(result, plot)
     emit(result, output, lambda: _show(results, f"{policy} on {nodes} x {gpus_per_node} GPUs"))
 
 
-def _tables(jobs: Path | None, queues: Path | None, seed: int, gpus: int) -> tuple[list[TraceJob], dict[str, int] | None]:
-    """The jobs of a table, or generated ones for so many GPUs, and the nodes of each queue of another table."""
+class _Workload(msgspec.Struct, frozen=True):
+    """The jobs that are replayed, and their queues.
+
+    days: over which utilization and shares are measured by default. queues: queue -> nodes, as a table has them. tree,
+    shares: of generated jobs without such a table, the queues, and by their names the deserved parts of all GPU time.
+    """
+
+    jobs: list[TraceJob]
+    days: float
+    queues: dict[str, int] | None = None
+    tree: tuple[Queue, ...] = ()
+    shares: dict[str, float] | None = None
+
+
+def _workload(jobs: Path | None, queues: Path | None, trace: str, seed: int, gpus: int) -> _Workload:
+    """That of tables of jobs and queues; without a table of jobs, jobs that are generated for so many GPUs."""
     from fairlead.simulation import synthetic
     from fairlead.simulation.traces import TraceError, read_jobs, read_queues
 
@@ -190,19 +198,33 @@ def _tables(jobs: Path | None, queues: Path | None, seed: int, gpus: int) -> tup
         listed = read_queues(queues) if queues is not None else None
     except TraceError as error:
         fail(str(error))
-    if listed is not None and not any(job.queue in listed for job in found):
-        fail(f"{queues}: no job belongs to one of its queues")
-    return found, listed
+    days = _PHILLY_DAYS if trace == "philly" else synthetic.HOURS / 24
+    if listed is not None:
+        if not any(job.queue in listed for job in found):
+            fail(f"{queues}: no job belongs to one of its queues")
+        return _Workload(found, days, listed)
+    if trace == "synthetic":
+        return _Workload(found, days, tree=synthetic.tree(), shares=synthetic.shares())
+    return _Workload(found, days)
 
 
-def _resampled(jobs: list[TraceJob], seed: int, days: int) -> list[TraceJob]:
-    """Another month of the same jobs."""
+def _resampled(workload: _Workload, seed: int, days: int) -> _Workload:
+    """Another month of the same jobs, of so many days."""
     from fairlead.simulation.resample import resample
 
-    found = resample(jobs, seed, days)
+    found = resample(workload.jobs, seed, days)
     if not found:
         fail(f"--resample {seed}: no jobs on the selected days: choose more --days or another seed")
-    return found
+    return msgspec.structs.replace(workload, jobs=found, days=days)
+
+
+def _replayed(simulated: Callable[..., JobsResult], policies: list[str], title: str) -> list[JobsResult]:
+    """The result of each policy on the same jobs. simulated: takes policy and progress."""
+    results = []
+    for each in policies:
+        with progress(f"{title}, {each}") as report:
+            results.append(simulated(policy=each, progress=report))
+    return results
 
 
 def _show(results: list[JobsResult], title: str) -> None:
@@ -244,6 +266,12 @@ def _check_table(jobs: Path | None, trace: str, resample: int | None, days: int 
         fail("--resample needs a job table (--jobs); it does not apply to --trace synthetic", Exit.USAGE)
     if days is not None and resample is None:
         fail("--days needs --resample; to limit the evaluated period use --window", Exit.USAGE)
+
+
+def _check_plot(plot: Path) -> None:
+    """End with wrong usage where the name of the file has no ending of a format that can be drawn."""
+    if plot.suffix not in (".png", ".svg", ".pdf"):
+        fail(f"--plot {plot}: the name must end in .png, .svg or .pdf", Exit.USAGE)
 
 
 def _draw(result: JobsResult, plot: Path) -> None:
