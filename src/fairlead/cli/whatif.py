@@ -65,58 +65,85 @@ def whatif(
 
     Where you may not list the cluster the leader simulates it, and shows other namespaces' jobs as counts.
     """
-    from fairlead.cluster.kubernetes.client import ApiError
-    from fairlead.cluster.kubernetes.listing import everything
     from fairlead.simulation.asked import Question
-    from fairlead.simulation.whatif import WhatIfError, amount_of, count_of
 
     adopt(config)
     manifests = [manifest for path in file or () for manifest in _manifests(path)]
     question = Question(manifests, quota or [], limit or [], add_nodes, drain or [])
-    try:  # what is no question is refused before the cluster is read
-        for field, texts in (("quota", question.quota), ("limit", question.limit)):
-            for text in texts:
-                amount_of(field, text)
-        if add_nodes:
-            count_of(add_nodes)
-    except WhatIfError as error:
-        fail(str(error), Exit.USAGE)
+    _check(question)
     policy, then = (_policy(path) if path is not None else None for path in (config, new_config))
-    alone = {"--save": save, "--new-config": new_config}
-
-    def play(objects: Objects, where: str) -> WhatIf:
-        if save is not None:
-            save.write_bytes(msgspec.json.encode(objects))
-        return _played(objects, question, where, policy, then)
-
-    async def ask(client: Client) -> WhatIf:
-        try:
-            found = (await everything(client))[0]
-        except ApiError as error:
-            if error.code != _FORBIDDEN:
-                raise
-            needing = next((flag for flag, path in alone.items() if path is not None), "")
-            if needing:
-                fail(f"{needing} needs the right to list the cluster: {error.message}", Exit.REFUSED)
-            return await leader.what_if(client, question, namespace or _of(manifests) or client.config.namespace)
-        return play(found, namespace or client.config.namespace)
-
-    result = play(_snapshot(snapshot), namespace or "default") if snapshot is not None else run(kubeconfig, ask)
+    simulation = _Simulation(question, policy, then, save)
+    if snapshot is not None:
+        result = simulation.of(_snapshot(snapshot), namespace or "default")
+    else:
+        result = run(kubeconfig, lambda client: _answered(client, simulation, namespace))
     emit(result, output, lambda: _show(result))
 
 
-def _played(objects: Objects, question: Question, namespace: str, policy: Policy | None, then: Policy | None) -> WhatIf:
-    from fairlead.core.model.policy import Policy
-    from fairlead.simulation import whatif as trial
+def _check(question: Question) -> None:
+    """End with wrong usage where a change cannot be read, before the cluster is."""
+    from fairlead.simulation.whatif import WhatIfError, amount_of, count_of
 
-    changed = msgspec.structs.replace(objects, nodes=list(objects.nodes))
     try:
-        for manifest in question.manifests:
-            trial.apply(changed, manifest, namespace)
-        trial.set_given(changed, question.quota, question.limit, question.add_nodes, question.drain)
-    except trial.WhatIfError as error:
+        for field, texts in (("quota", question.quota), ("limit", question.limit)):
+            for text in texts:
+                amount_of(field, text)
+        if question.add_nodes:
+            count_of(question.add_nodes)
+    except WhatIfError as error:
         fail(str(error), Exit.USAGE)
-    return trial.what_if(objects, changed, policy or Policy(charge_foreign=objects.charges_foreign), then)
+
+
+class _Simulation(msgspec.Struct, frozen=True):
+    """A question that is played here, on all objects of a cluster.
+
+    policy: the cluster's; None: the default. then: the policy to simulate; None: the same. save: file for the objects as read.
+    """
+
+    question: Question
+    policy: Policy | None
+    then: Policy | None
+    save: Path | None
+
+    def of(self, objects: Objects, namespace: str) -> WhatIf:
+        """The result; ends the command where something that is changed does not exist. namespace: of what names none."""
+        from fairlead.core.model.policy import Policy
+        from fairlead.simulation import whatif as trial
+
+        if self.save is not None:
+            self.save.write_bytes(msgspec.json.encode(objects))
+        question = self.question
+        changed = msgspec.structs.replace(objects, nodes=list(objects.nodes))
+        try:
+            for manifest in question.manifests:
+                trial.apply(changed, manifest, namespace)
+            trial.set_given(changed, question.quota, question.limit, question.add_nodes, question.drain)
+        except trial.WhatIfError as error:
+            fail(str(error), Exit.USAGE)
+        return trial.what_if(objects, changed, self.policy or Policy(charge_foreign=objects.charges_foreign), self.then)
+
+    def only_here(self) -> str:
+        """The flag for which the leader cannot answer instead; empty: there is none."""
+        flags = {"--save": self.save, "--new-config": self.then}
+        return next((flag for flag, given in flags.items() if given is not None), "")
+
+
+async def _answered(client: Client, simulation: _Simulation, namespace: str) -> WhatIf:
+    """The result for a cluster, played here where the user may list it, else by the leader. namespace: as given."""
+    from fairlead.cluster.kubernetes.client import ApiError
+    from fairlead.cluster.kubernetes.listing import everything
+
+    try:
+        found = (await everything(client))[0]
+    except ApiError as error:
+        if error.code != _FORBIDDEN:
+            raise
+        flag = simulation.only_here()
+        if flag:
+            fail(f"{flag} needs the right to list the cluster: {error.message}", Exit.REFUSED)
+        question = simulation.question
+        return await leader.what_if(client, question, namespace or _of(question.manifests) or client.config.namespace)
+    return simulation.of(found, namespace or client.config.namespace)
 
 
 def _of(manifests: list[dict[str, Any]]) -> str:
