@@ -175,11 +175,7 @@ class AutoscaledDeployment(pulumi.ComponentResource):
         labels: Mapping[str, str] | None = None,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
-        checks.name(app, "app", 63)
-        if isinstance(namespace, str):
-            checks.name(namespace, "namespace", 63)
-        if isinstance(image, str) and not image.strip():
-            raise InvalidArgument("image is empty; give the image that the replicas run")
+        _check_app(app, namespace, image)
         _check_replicas(replicas, min_replicas, max_replicas)
         checks.whole(gpus, "gpus", 0)
         resources = _resources(requests, limits, gpus, gpu_resource)
@@ -187,19 +183,9 @@ class AutoscaledDeployment(pulumi.ComponentResource):
         if queue is not None:
             checks.name(queue, "queue", 63)
         super().__init__("fairlead:index:AutoscaledDeployment", name, None, opts)
-        container: dict[str, Any] = {
-            "name": app,
-            "image": image,
-            "resources": resources,
-            **({"command": list(command)} if command else {}),
-            **({"env": [{"name": key, "value": value} for key, value in env.items()]} if env else {}),
-            **({"ports": [{"container_port": checks.whole(port, "port", 1, 65535)} for port in ports]} if ports else {}),
-        }
-        pod: dict[str, Any] = {"containers": [container]}
-        if priority_class is not None:
-            pod["priority_class_name"] = priority_class
         chosen = {**(labels or {}), "app": app}
         metadata: Any = {"name": app, "namespace": namespace, "labels": chosen}
+        pod = _pod({"name": app, "image": image, "resources": resources, **_process(command, env, ports)}, priority_class)
         template = _queued(pod, chosen, queue, scheduler_name)
         spec: Any = {"replicas": replicas, "selector": {"match_labels": {"app": app}}, "template": template}
         deployment = kubernetes.apps.v1.Deployment(
@@ -209,22 +195,29 @@ class AutoscaledDeployment(pulumi.ComponentResource):
             # From now on the autoscaler sets the number of replicas: the next `up` must not set it back.
             opts=pulumi.ResourceOptions(parent=self, ignore_changes=["spec.replicas"]),
         )
-        bounds: Any = {
+        scaling: Any = {
             "scale_target_ref": {"api_version": "apps/v1", "kind": "Deployment", "name": deployment.metadata.name},
             "min_replicas": min_replicas,
             "max_replicas": max_replicas,
             "metrics": followed,
             **({"behavior": {"scale_down": scale_down.behaviour()}} if scale_down is not None else {}),
         }
+        inside = pulumi.ResourceOptions(parent=self)
         autoscaler = kubernetes.autoscaling.v2.HorizontalPodAutoscaler(
-            f"{name}-autoscaler",
-            metadata=metadata,
-            spec=bounds,
-            opts=pulumi.ResourceOptions(parent=self),
+            f"{name}-autoscaler", metadata=metadata, spec=scaling, opts=inside
         )
         self.deployment_name = deployment.metadata.name
         self.autoscaler_name = autoscaler.metadata.name
         self.register_outputs({"deployment_name": self.deployment_name, "autoscaler_name": self.autoscaler_name})
+
+
+def _check_app(app: str, namespace: pulumi.Input[str], image: pulumi.Input[str]) -> None:
+    """Raises `InvalidArgument` where a name is none, or the image is empty, as far as they are known by now."""
+    checks.name(app, "app", 63)
+    if isinstance(namespace, str):
+        checks.name(namespace, "namespace", 63)
+    if isinstance(image, str) and not image.strip():
+        raise InvalidArgument("image is empty; give the image that the replicas run")
 
 
 def _check_replicas(replicas: int, least: int, most: int) -> None:
@@ -234,6 +227,23 @@ def _check_replicas(replicas: int, least: int, most: int) -> None:
     if least > most:
         raise InvalidArgument(f"min_replicas {least} is above max_replicas {most}; swap them or raise max_replicas")
     checks.whole(replicas, "replicas", least, most)
+
+
+def _process(command: Sequence[str], env: Mapping[str, pulumi.Input[str]] | None, ports: Sequence[int]) -> dict[str, Any]:
+    """What a container runs, with which environment, and where it listens, as fields of the container."""
+    return {
+        **({"command": list(command)} if command else {}),
+        **({"env": [{"name": key, "value": value} for key, value in env.items()]} if env else {}),
+        **({"ports": [{"container_port": checks.whole(port, "port", 1, 65535)} for port in ports]} if ports else {}),
+    }
+
+
+def _pod(container: dict[str, Any], priority_class: pulumi.Input[str] | None) -> dict[str, Any]:
+    """The spec of pods of one container."""
+    pod: dict[str, Any] = {"containers": [container]}
+    if priority_class is not None:
+        pod["priority_class_name"] = priority_class
+    return pod
 
 
 def _queued(pod: dict[str, Any], labels: Mapping[str, str], queue: str | None, scheduler_name: str) -> dict[str, Any]:
