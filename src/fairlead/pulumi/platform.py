@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pulumi
 import pulumi_kubernetes as kubernetes
@@ -80,15 +80,8 @@ class Fairlead(pulumi.ComponentResource):
             raise InvalidArgument("image is empty; give the image of Fairlead that the cluster can pull")
         checks.name(namespace, "namespace", 63)
         checks.whole(replicas, "replicas", 1, 9)
-        if isinstance(provisioning_classes, str) or not all(isinstance(each, str) and each for each in provisioning_classes):
-            raise InvalidArgument(f"provisioning_classes: {provisioning_classes!r} is not a list of names")
-        if history_url is not None and history_storage is not None:
-            raise InvalidArgument("history_url and history_storage are both given; give one of them")
-        history = None
-        if history_url is not None:
-            history = History(secret_name=f"{release}-history", port=checks.whole(history_port, "history_port", 1, 65535))
-        elif history_storage is not None:
-            history = History(storage=checks.amount(history_storage, "history_storage"))
+        _check_names(provisioning_classes)
+        history = _history(release, history_url, history_port, history_storage)
         values = Values(
             image=image if isinstance(image, str) else _UNKNOWN,
             name=release,
@@ -105,28 +98,27 @@ class Fairlead(pulumi.ComponentResource):
             network_policies=network_policies,
             requests=checks.amounts({"cpu": "1", "memory": "1Gi"} if requests is None else requests, "requests"),
         )
-        try:
-            wanted = objects(values)
-        except ValuesError as error:
-            raise InvalidArgument(str(error).removeprefix("values: ")) from error
-        if manifests is not None:
-            wanted = list(_with(manifests, wanted, values))
+        wanted = _wanted(values, manifests)
         super().__init__("fairlead:index:Fairlead", name, None, opts)
         self._name = name
-        first = [self._object(each) for each in wanted if each["kind"] in _FIRST]
-        made: list[pulumi.Resource] = [*first]
-        if history_url is not None:
-            made.append(self._database(history_url, namespace, release, first))
-        processes = [each for each in wanted if each["kind"] == "Deployment"]
-        rest = [each for each in wanted if each["kind"] not in _FIRST and each not in processes]
-        made += [self._object(each, first) for each in rest if not each["kind"].startswith(_POLICIES)]
-        started = {each["metadata"]["name"]: self._object(_of_image(each, image), made) for each in processes}
-        for each in rest:
-            if each["kind"].startswith(_POLICIES):
-                self._object(each, list(started.values()))
+        started = self._install(_Stages.of(wanted), values, image, history_url)
         deployed = [accounts.account(each, release) for each in accounts.PROCESSES]
         self.scheduler_name, self.operator_name = (_once(started[each], each) for each in deployed)
         self.register_outputs({"scheduler_name": self.scheduler_name, "operator_name": self.operator_name})
+
+    def _install(
+        self, stages: _Stages, values: Values, image: pulumi.Input[str], history_url: pulumi.Input[str] | None
+    ) -> dict[str, pulumi.CustomResource]:
+        """Registers the objects of each stage after those that it needs. The Deployments, by their names."""
+        first = [self._object(each) for each in stages.first]
+        made: list[pulumi.Resource] = [*first]
+        if history_url is not None:
+            made.append(self._database(history_url, values.namespace, values.name, first))
+        made += [self._object(each, first) for each in stages.needed]
+        started = {each["metadata"]["name"]: self._object(_of_image(each, image), made) for each in stages.processes}
+        for each in stages.policies:
+            self._object(each, list(started.values()))
+        return started
 
     def _object(self, manifest: dict[str, Any], after: Sequence[pulumi.Resource] = ()) -> pulumi.CustomResource:
         metadata = manifest["metadata"]
@@ -145,12 +137,63 @@ class Fairlead(pulumi.ComponentResource):
         return kubernetes.core.v1.Secret(f"{self._name}-{secret}", metadata=metadata, string_data=content, opts=inside)
 
 
+class _Stages(NamedTuple):
+    """The objects of an installation, by when they are made.
+
+    first: definitions and the namespace, for all others. needed: what the processes need. policies: once the processes are made.
+    """
+
+    first: list[dict[str, Any]]
+    needed: list[dict[str, Any]]
+    processes: list[dict[str, Any]]
+    policies: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, wanted: Sequence[dict[str, Any]]) -> _Stages:
+        """Every object in its stage, in the order in which they are given."""
+        stages = cls([], [], [], [])
+        for each in wanted:
+            stages._of_kind(each["kind"]).append(each)
+        return stages
+
+    def _of_kind(self, kind: str) -> list[dict[str, Any]]:
+        if kind in _FIRST:
+            return self.first
+        if kind == "Deployment":
+            return self.processes
+        return self.policies if kind.startswith(_POLICIES) else self.needed
+
+
 class _Object(pulumi.CustomResource):
     """Any Kubernetes object, given as its manifest."""
 
     def __init__(self, logical: str, manifest: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
         version = manifest["apiVersion"] if "/" in manifest["apiVersion"] else f"core/{manifest['apiVersion']}"
         super().__init__(f"kubernetes:{version}:{manifest['kind']}", logical, manifest, opts)
+
+
+def _check_names(provisioning_classes: Sequence[str]) -> None:
+    """Raises `InvalidArgument` where they are no list of names: a single text is none."""
+    if isinstance(provisioning_classes, str) or not all(isinstance(each, str) and each for each in provisioning_classes):
+        raise InvalidArgument(f"provisioning_classes: {provisioning_classes!r} is not a list of names")
+
+
+def _history(release: str, url: pulumi.Input[str] | None, port: int, storage: str | None) -> History | None:
+    """Where the history is: in the database of a URL, on a volume of that size, or nowhere."""
+    if url is not None and storage is not None:
+        raise InvalidArgument("history_url and history_storage are both given; give one of them")
+    if url is not None:
+        return History(secret_name=f"{release}-history", port=checks.whole(port, "history_port", 1, 65535))
+    return History(storage=checks.amount(storage, "history_storage")) if storage is not None else None
+
+
+def _wanted(values: Values, manifests: Sequence[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """What is installed. manifests: the caller's, which take precedence. Raises `InvalidArgument`."""
+    try:
+        ours = objects(values)
+    except ValuesError as error:
+        raise InvalidArgument(str(error).removeprefix("values: ")) from error
+    return ours if manifests is None else list(_with(manifests, ours, values))
 
 
 def _once(deployment: pulumi.CustomResource, name: str) -> pulumi.Output[str]:
