@@ -12,14 +12,13 @@ import msgspec
 import yaml
 
 import fairlead
-from fairlead.api.names import DEFAULT_SCHEDULERS, FIRST_RELEASE
+from fairlead.api.names import FIRST_RELEASE
 from fairlead.install import Values
-from fairlead.install.accounts import usernames
 from fairlead.install.objects import PARTS, labelled
 from fairlead.install.preflight import OLDEST
-from fairlead.install.values import INSTANCE, PART_OF, SYSTEM
+from fairlead.install.values import INSTANCE, PART_OF
 from fairlead.scheduler import configuration
-from testbed.chart import symbols, write
+from testbed.chart import helpers, symbols, write
 
 FOLDER = Path(__file__).parents[2] / "charts" / "fairlead"
 KEPT = ("CustomResourceDefinition", "PersistentVolumeClaim")
@@ -46,7 +45,7 @@ def files() -> dict[str, str]:
         "Chart.yaml": _chart(),
         "values.yaml": _values(),
         "values.schema.json": json.dumps(schema(), indent=2, ensure_ascii=False) + "\n",
-        "templates/_helpers.tpl": _helpers(),
+        "templates/_helpers.tpl": helpers.text(),
         "templates/checks.yaml": _CHECKS,
         "templates/NOTES.txt": _NOTES,
         **{f"templates/{name}.yaml": _template(name) for name in PARTS if name not in _LEFT_TO_HELM},
@@ -121,82 +120,6 @@ def _values() -> str:
 
 _END = "...\n"
 _ONCE = "crds, aggregatedApi, externalMetrics, requireScheduler, namespaceDefaults, monitoring.rules"
-_DEFAULTS = " ".join(json.dumps(each) for each in DEFAULT_SCHEDULERS)
-
-
-def _helpers() -> str:
-    accounts = " ".join(f'(printf "{name}" $.Release.Namespace $.Values.name)' for name in usernames("%s", "%s"))
-    requests = " ".join(json.dumps(word) for pair in Values(image="any").requests.items() for word in pair)
-    return f"""\
-{{{{- /* Values that are not used as they are. */}}}}
-{{{{- define "fairlead.trusted" -}}}}
-{{{{- $accounts := list -}}}}
-{{{{- if ne $.Release.Namespace "{SYSTEM}" -}}}}
-{{{{- $accounts = list {accounts} -}}}}
-{{{{- end -}}}}
-{{{{- concat $accounts $.Values.trusted | toJson -}}}}
-{{{{- end }}}}
-
-{{{{- define "fairlead.schedulers" -}}}}
-{{{{- $names := list -}}}}
-{{{{- range $.Values.configuration.profiles -}}}}
-{{{{- $names = append $names .schedulerName -}}}}
-{{{{- end -}}}}
-{{{{- $names | default (list {_DEFAULTS}) | toJson -}}}}
-{{{{- end }}}}
-
-{{{{- define "fairlead.configuration" -}}}}
-{{{{- $file := deepCopy $.Values.configuration -}}}}
-{{{{- if ne $.Values.name "{FIRST_RELEASE}" -}}}}
-{{{{- $file = set $file "name" $.Values.name -}}}}
-{{{{- end -}}}}
-{{{{- $file = set $file "apiVersion" "{configuration.API_VERSION}" -}}}}
-{{{{- set $file "kind" "{configuration.KIND}" | toPrettyJson -}}}}
-{{{{- end }}}}
-
-{{{{- define "fairlead.requests" -}}}}
-{{{{- if kindIs "map" $.Values.requests -}}}}
-{{{{- $.Values.requests | toJson -}}}}
-{{{{- else -}}}}
-{{{{- dict {requests} | toJson -}}}}
-{{{{- end -}}}}
-{{{{- end }}}}
-
-{{{{- define "fairlead.reached.scheduler" -}}}}
-{{{{- $ports := list -}}}}
-{{{{- range $.Values.apiServerPorts -}}}}
-{{{{- $ports = append $ports (int .) -}}}}
-{{{{- end -}}}}
-{{{{- uniq $ports | toJson -}}}}
-{{{{- end }}}}
-
-{{{{- define "fairlead.reached.operator" -}}}}
-{{{{- $ports := list -}}}}
-{{{{- range $.Values.apiServerPorts -}}}}
-{{{{- $ports = append $ports (int .) -}}}}
-{{{{- end -}}}}
-{{{{- with $.Values.prometheus -}}}}
-{{{{- $url := urlParse . -}}}}
-{{{{- $port := regexFind ":[0-9]+$" $url.host | trimPrefix ":" -}}}}
-{{{{- $ports = append $ports (int ($port | default (ternary "443" "80" (eq $url.scheme "https")))) -}}}}
-{{{{- end -}}}}
-{{{{- if $.Values.history -}}}}
-{{{{- if $.Values.history.secretName -}}}}
-{{{{- $ports = append $ports (int ($.Values.history.port | default 5432)) -}}}}
-{{{{- end -}}}}
-{{{{- end -}}}}
-{{{{- uniq $ports | toJson -}}}}
-{{{{- end }}}}
-
-{{{{- /* A text in CEL, and a list of them without its brackets. */}}}}
-{{{{- define "fairlead.quoted" -}}}}
-'{{{{ . | replace "\\\\" "\\\\\\\\" | replace "'" "\\\\'" }}}}'
-{{{{- end }}}}
-
-{{{{- define "fairlead.listed" -}}}}
-{{{{- range $index, $each := . -}}}}{{{{ if $index }}}}, {{{{ end }}}}{{{{ include "fairlead.quoted" $each }}}}{{{{- end -}}}}
-{{{{- end }}}}
-"""
 
 
 _CHECKS = (
@@ -210,7 +133,7 @@ _CHECKS = (
 {{{{- fail "name: kube-scheduler is the Lease of kube-scheduler: choose another" }}}}
 {{{{- end }}}}
 {{{{- range include "fairlead.schedulers" $ | fromJsonArray }}}}
-{{{{- if has . (list {_DEFAULTS}) }}}}
+{{{{- if has . (list {helpers.DEFAULTS}) }}}}
 {{{{- fail (printf "configuration.profiles: give %s scheduler names of its own: %s is the release {FIRST_RELEASE}'s"
   $.Values.name .) }}}}
 {{{{- end }}}}
