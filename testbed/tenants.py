@@ -20,6 +20,8 @@ Manifest = dict[str, Any]
 
 _LIMIT = 30.0
 _CANARY = "fairlead-canary"
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_SPECS = {"AIJob": {"roles": [{"name": "w", "template": {}}]}}  # of kinds of which policies touch only what has something in it
 # What the aggregated role `edit` comes to; the aggregation itself is a controller's, which need not run here.
 _EDIT = ("system:aggregate-to-edit", "system:aggregate-to-view")
 _TENANT = "fairlead-tenant"
@@ -171,16 +173,22 @@ def _mutated(plane: ControlPlane, probe: Manifest) -> bool:
 
 
 def _known(plane: ControlPlane) -> bool:
-    """Whether mutating policies know our kinds yet: they ask for a kind's schema some seconds after it is served."""
-    for kind, spec in (("PodGroup", {}), ("AIJob", {"roles": [{"name": "w", "template": {}}]})):
-        manifest = {"apiVersion": "fairlead.dev/v1alpha1", "kind": kind, "metadata": {"name": _CANARY}, "spec": spec}
-        try:
-            plane.request("POST", f"{objects.path(manifest)}?dryRun=All", manifest)
-        except urllib.error.HTTPError as error:
-            if error.code == 503:
-                return False
-            if error.code != 404:
-                raise
+    """Whether mutating policies know all kinds yet: they ask for a kind's schema some seconds after it is served."""
+    for each in plane.request("GET", _DEFINITIONS)["items"]:
+        spec = each["spec"]
+        where = "" if spec["scope"] == "Cluster" else "/namespaces/default"
+        for version in (one["name"] for one in spec["versions"] if one["served"]):
+            of, plural = f"{spec['group']}/{version}", spec["names"]["plural"]
+            manifest = {"apiVersion": of, "kind": spec["names"]["kind"], "metadata": {"name": _CANARY}}
+            try:
+                plane.request(
+                    "POST", f"/apis/{of}{where}/{plural}?dryRun=All", manifest | {"spec": _SPECS.get(manifest["kind"], {})}
+                )
+            except urllib.error.HTTPError as error:
+                if error.code == 503:
+                    return False
+                if error.code not in (403, 404, 422):
+                    raise
     return True
 
 

@@ -19,8 +19,21 @@ from testbed import objects, tenants
 from testbed.controlplane import ControlPlane
 from tests.e2e.planes import OPERATOR, USER, Plane
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 LIMIT = 40.0
+
+
+_OWN = ("PLANE", "plane", "built")
+"""A module that has one of these starts a control plane, or builds an image, for itself."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Such a module stays with one worker: with several each would start the same control plane."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.parent == HERE and any(hasattr(item.module, name) for name in _OWN):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 class Cluster:

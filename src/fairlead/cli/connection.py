@@ -90,6 +90,7 @@ def show(
 ) -> None:
     """Print a view of the cluster, (data for JSON and YAML, something rich to draw): once, or until Ctrl-C.
 
+    Either may be a function that makes it, called only for the output that was asked for.
     view_of: makes it from a snapshot; by_leader: from the leader's answers, None where it gives none. With `watch` the leader
     sends what changed. namespace: as of which the leader answers a user who may not see the whole cluster; empty: that of the
     kubeconfig.
@@ -112,7 +113,10 @@ def show(
     if not watch:
         with _nothing_collected():
             data, drawing, snapshot = run(kubeconfig, once)
-            emit(data, output, lambda: console.print(drawing, crop=console.is_terminal))
+            if output is Output.TABLE:
+                console.print(_made(drawing), crop=console.is_terminal)
+            else:
+                emit(_made(data), output, lambda: None)
         if snapshot is not None:
             _warn(snapshot)
         return
@@ -123,18 +127,22 @@ def show(
         leader = Leader(client, namespace or client.config.namespace)
         if output is not Output.TABLE:
             while True:  # one document a line
-                data = (await view(client, leader))[0]
+                data = _made((await view(client, leader))[0])
                 typer.echo(msgspec.json.encode(data).decode())
                 await asyncio.sleep(interval)
         with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
             while True:
-                live.update((await view(client, leader))[1], refresh=True)
+                live.update(_made((await view(client, leader))[1]), refresh=True)
                 await asyncio.sleep(interval)
 
     try:
         run(kubeconfig, refresh)
     except KeyboardInterrupt:
         return
+
+
+def _made(shown: Any) -> Any:
+    return shown() if callable(shown) else shown
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -38,6 +40,10 @@ class Jobs(msgspec.Struct, frozen=True):
     others: list[dict[str, Any]] = []
 
 
+Shown = tuple[Callable[[], Jobs], Callable[[], "Group"]]
+"""What makes the data, and what makes the drawing: of fifty thousand jobs each takes a good part of a second."""
+
+
 def queue(
     kubeconfig: KubeconfigOption = "",
     namespace: NamespaceOption = "",
@@ -50,7 +56,7 @@ def queue(
 ) -> None:
     """Running and pending jobs, gangs and single pods: where they run, or why they wait."""
 
-    def chosen(known: list[Job], now: float, others: list[Others]) -> tuple[Jobs, Group]:
+    def chosen(known: list[Job], now: float, others: list[Others]) -> Shown:
         found = [
             job for job in known if namespace in ("", job.namespace) and name in ("", job.queue) and state in (None, job.state)
         ]
@@ -58,17 +64,20 @@ def queue(
             waiting = [job for job in found if job.state in (State.PENDING, State.SUSPENDED)]
             found = sorted(waiting, key=lambda job: (job.expected_start is None, job.expected_start or 0.0))
         counted = [each for each in others if name in ("", each.queue)]
-        result = Jobs([with_age(job, now) for job in found], [msgspec.structs.asdict(each) for each in counted])
-        return result, with_others(_table(found, now, starts=start), counted)
+        return partial(_data, found, counted, now), lambda: with_others(_table(found, now, starts=start), counted)
 
-    async def by_leader(leader: Leader, now: float) -> tuple[Jobs, Group] | None:
+    async def by_leader(leader: Leader, now: float) -> Shown | None:
         rows = await leader.jobs(namespace, name)
         return chosen(in_order(rows), now, leader.others) if rows is not None else None
 
-    def view_of(snapshot: Snapshot) -> tuple[Jobs, Group]:
+    def view_of(snapshot: Snapshot) -> Shown:
         return chosen(jobs(snapshot), snapshot.now, [])
 
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
+
+
+def _data(found: list[Job], others: list[Others], now: float) -> Jobs:
+    return Jobs([with_age(job, now) for job in found], [msgspec.structs.asdict(each) for each in others])
 
 
 def with_others(listing: Listing, others: list[Others]) -> Group:
