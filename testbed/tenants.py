@@ -187,7 +187,7 @@ def _known(plane: ControlPlane) -> bool:
             except urllib.error.HTTPError as error:
                 if error.code == 503:
                     return False
-                if error.code not in (403, 404, 422):
+                if error.code not in (403, 404, 405, 422):
                     raise
     return True
 

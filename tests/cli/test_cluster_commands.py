@@ -27,6 +27,7 @@ from fairlead.cluster.simulated.http import Server
 from fairlead.scheduler.app import Options, Scheduler, Simulation
 from fairlead.simulation.world import Process, World
 from testbed import objects
+from tests.waiting import until
 
 LIMIT = 30.0
 
@@ -100,14 +101,6 @@ def renamed():
     """Commands with `--config` run in this process."""
     yield
     names.answer_to(names.DEFAULT_SCHEDULERS)
-
-
-def until(what):
-    deadline = time.monotonic() + LIMIT
-    while not (found := what()):
-        assert time.monotonic() < deadline, "not so in time"
-        time.sleep(0.05)
-    return found
 
 
 def test_percentages_are_shown_as_what_they_come_to(box):

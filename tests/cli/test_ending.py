@@ -8,24 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import until
 
 LIMIT = 60.0
 FAIRLEAD = [sys.executable, "-m", "fairlead"]
 # As `make` and tmux do: the leader of the session gets the kernel's SIGHUP, and waits for a child that got none.
 LEADER = "import signal, subprocess, sys; signal.signal(1, lambda *_: None); sys.exit(subprocess.call(sys.argv[1:]))"
 ENV = {**os.environ, "TERM": "xterm-256color", "LINES": "40", "COLUMNS": "120"}
-
-
-def until(what):
-    deadline = time.monotonic() + LIMIT
-    while not (answer := what()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return answer
 
 
 def asked(kind, out):

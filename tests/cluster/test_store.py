@@ -65,7 +65,19 @@ def test_a_large_table_is_in_order_whether_little_or_much_was_written_since_it_w
                 store.put("t", key, {"metadata": {"name": key[1]}})
             elif store.get("t", key) is not None:
                 store.remove("t", key)
+        if draw.random() < 0.2:  # nobody lists, and all that there is goes
+            for key, _ in list(store.records("t"))[: draw.choice((50, 1000))]:
+                store.remove("t", key)
         for namespace in (None, "a"):
             records = {key: record for key, record in store.records("t") if namespace in (None, key[0])}
             assert store.sorted("t", namespace) == sorted(records.items(), key=lambda item: item[0])
             assert store.count("t", namespace) == len(records)
+
+
+def test_names_that_come_and_go_leave_nothing_behind_where_nobody_lists():
+    store = Store(40)
+    for number in range(2000):
+        store.put("t", ("a", f"{number}"), {"metadata": {"name": f"{number}"}})
+        store.remove("t", ("a", f"{number}"))
+    assert len(store._tables["t"]._unsorted) <= 2
+    assert store.sorted("t") == []

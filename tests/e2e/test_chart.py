@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 import yaml
@@ -24,6 +23,7 @@ from testbed.chart import files, render, rendered
 from testbed.controlplane import ControlPlane
 from testbed.kubelet import Kubelet, audit_flags, audited
 from tests.install.test_chart import MISSPELT
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.chart]
 
@@ -33,7 +33,6 @@ CONTROLLERS = (
     "serviceaccount-controller,root-ca-certificate-publisher-controller,garbage-collector-controller"
 )
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-LIMIT = 120.0
 NAMES = {"profiles": [{"schedulerName": "gpus", "profile": "ai"}, {"schedulerName": "others", "profile": "kubernetes"}]}
 SETS = {
     "defaults": {},
@@ -120,7 +119,7 @@ def release(plane, tmp_path):
         uninstall(plane, namespace)
     for each in ours(plane):
         plane.request("DELETE", f"{DEFINITIONS}/{each['metadata']['name']}")
-    until(lambda: not ours(plane))
+    until(lambda: not ours(plane), limit=120.0)
 
 
 def ours(plane):
@@ -145,14 +144,6 @@ def uninstall(plane, namespace):
     assert done.returncode == 0, done.stderr
     pods = f"/api/v1/namespaces/{namespace}/pods"
     until(lambda: not [each for each in plane.request("GET", pods)["items"] if each["metadata"].get("labels", {}).get("app")])
-
-
-def until(what, why=lambda: ""):
-    deadline = time.monotonic() + LIMIT
-    while not (answer := what()):
-        assert time.monotonic() < deadline, why()
-        time.sleep(0.2)
-    return answer
 
 
 def drawn(seed):
@@ -290,7 +281,7 @@ def test_a_release_becomes_ready_without_a_warning(name, plane, release, folder,
     before = len(audited(folder))
     with Kubelet(plane, tmp_path, namespace) as kubelet:
         deployments = [kinds.path(each) for each in wanted if each["kind"] == "Deployment"]
-        until(lambda: all(rolled_out(plane.find(path)) for path in deployments), kubelet.logs)
+        until(lambda: all(rolled_out(plane.find(path)) for path in deployments), kubelet.logs, limit=120.0)
         asked = audited(folder)[before:]
         assert {each["user"]["username"] for each in asked} == set(usernames(namespace))
         assert [each["requestURI"] for each in asked if each["responseStatus"]["code"] in (401, 403)] == []

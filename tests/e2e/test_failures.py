@@ -77,14 +77,15 @@ def test_the_api_server_is_restarted_under_it(cluster):
 
 
 def test_a_compacted_history_is_listed_anew(cluster):
-    cluster.create(node("a", gpus=1), node("b", gpus=1), pod("old"))
+    cluster.create(node("a", gpus=1), node("b", gpus=2), pod("old"))
     scheduler = cluster.scheduler("--no-leader-elect")
     cluster.all_placed(1)
     scheduler.signal(signal.SIGSTOP)
     try:
         cluster.delete("/api/v1/namespaces/default/pods/old")
         cluster.delete("/api/v1/nodes/a")
-        cluster.create(pod("new"))
+        # Only b has room for it: of what happened just before the server is killed, a watch may have received it and no more.
+        cluster.create(pod("new", gpus=2))
         cluster.plane.stop_process("kube-apiserver", kill=True)
         compact(cluster.plane)
         cluster.plane.flags = ["--watch-cache=false"]  # watches go to etcd itself, which knows what it compacted

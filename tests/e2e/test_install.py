@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
 
 import pytest
@@ -16,6 +15,7 @@ from testbed import objects as made
 from testbed.controlplane import ControlPlane
 from testbed.kubelet import MERGE, Kubelet, audit_flags, audited
 from tests.e2e.planes import with_editor
+from tests.waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +25,6 @@ CONTROLLERS = (
     "clusterrole-aggregation-controller,namespace-controller,deployment-controller,replicaset-controller,"
     "serviceaccount-controller,root-ca-certificate-publisher-controller,garbage-collector-controller"
 )
-LIMIT = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +62,6 @@ def fairlead(plane, *arguments, kubeconfig=None):
 def kubectl(plane, *arguments, text=None, kubeconfig=None):
     command = ["kubectl", "--kubeconfig", str(kubeconfig or plane.kubeconfig), *arguments]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
-
-
-def until(what, why=lambda: ""):
-    deadline = time.monotonic() + LIMIT
-    while not (answer := what()):
-        assert time.monotonic() < deadline, why()
-        time.sleep(0.1)
-    return answer
 
 
 def ours(plane):

@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 import urllib.error
 from functools import partial
 
@@ -22,6 +21,7 @@ from testbed import objects as made
 from testbed.controlplane import ControlPlane
 from testbed.kubelet import MERGE, Kubelet, audit_flags, audited
 from tests.e2e.planes import with_editor
+from tests.waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -29,7 +29,6 @@ CONTROLLERS = (
     "clusterrole-aggregation-controller,namespace-controller,deployment-controller,replicaset-controller,"
     "serviceaccount-controller,root-ca-certificate-publisher-controller,garbage-collector-controller"
 )
-LIMIT = 60.0
 BLUE = "blue-system"
 OWNERS = {"a": "fairlead", "b": "blue", "c": "blue", "d": "fairlead", "meanwhile": "blue", "after": "fairlead"}
 """Job -> the release that runs it, which is the name of its scheduler, too."""
@@ -86,14 +85,6 @@ def fairlead(plane, *arguments, values=None):
 def kubectl(kubeconfig, *arguments, text):
     command = ["kubectl", "--kubeconfig", str(kubeconfig), *arguments]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=120, check=False)
-
-
-def until(what, why=lambda: "", limit=LIMIT):
-    deadline = time.monotonic() + limit
-    while not (answer := what()):
-        assert time.monotonic() < deadline, why()
-        time.sleep(0.1)
-    return answer
 
 
 def refusal(plane, path, manifest):

@@ -172,7 +172,7 @@ async def test_a_second_release_is_ready_beside_a_first_that_knows_of_it():
     ready, found = await checked(cluster, SECOND)
     assert (ready, found["releases"]) == (
         True,
-        ("note", "the release fairlead runs in namespace fairlead-system: queues name whose they are"),
+        ("note", "the release fairlead runs in namespace fairlead-system: each queue names its release"),
     )
     await apply(cluster, installed(values(SECOND)), silent)
     for document in (FIRST, SECOND):

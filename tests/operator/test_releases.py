@@ -146,7 +146,7 @@ def test_a_single_release_is_told_of_no_queue():
     assert not told
     found._queue_changed(queue_change("c", schedulerName="blue"))
     assert (found.sole, len(told), found.serves("n", "c")) == (False, 1, False)
-    found._queue_changed(queue_change("c", error="broken"))  # it is served by whom it was
+    found._queue_changed(queue_change("c", error="broken"))  # the release that served it goes on
     assert (len(told), found.serves("n", "c")) == (1, False)
     found._queue_changed(Change("c", None))
     assert (found.sole, len(told), found.serves("n", "c")) == (True, 2, True)

@@ -34,7 +34,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     guard = state.isolation.guard
     # 1. Gangs whose members changed become units again, backoffs end, shares follow what is held and asked for.
     _begin(state, now)
-    # 2. Places that were kept are redeemed: their victims are gone, or other places are free.
+    # 2. Tasks whose victims are gone start in the places held for them, or in other free ones.
     yield from redeem_holds(state, now)
     yield from bring_back(state, now)
     with guard("departures"):
@@ -69,7 +69,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     yield from end_overtime(state, now)
     with guard("suspended"):
         yield from state.suspended.unanswered(now)
-    # 8. Gangs that do not start give their nodes back; those that half run and cannot be completed are taken down.
+    # 8. Gangs that do not start in time, or run in part and cannot be completed, are evicted.
     yield from state.starts.judge(now, state.suspended.targets)
     yield from dismantle(state, now)
     # 9. Reasons are published: why work waits, and what users should know of what runs; usage is recorded.

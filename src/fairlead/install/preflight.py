@@ -181,7 +181,7 @@ async def _others(client: Client, manifests: Sequence[Manifest]) -> Any:
             message = f"the release {other} would not be trusted any more: keep {', '.join(unknown)} in `trusted`"
             yield Check("releases", "failed", message)
         else:
-            yield Check("releases", "note", f"the release {other} runs in namespace {namespace}: queues name whose they are")
+            yield Check("releases", "note", f"the release {other} runs in namespace {namespace}: each queue names its release")
     if release != names.FIRST_RELEASE:
         async for each in _of_first(client, manifests, release):
             yield each

@@ -103,7 +103,7 @@ class Releases:
         if change.view is None:
             moved = self.ownership.remove(change.key)
         elif change.error:
-            log.error("Queue cannot be read; it is served by whom it was", queue=change.key, error=change.error)
+            log.error("Queue cannot be read; the release that served it goes on", queue=change.key, error=change.error)
             return
         else:
             spec = change.view.spec

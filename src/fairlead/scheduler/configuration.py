@@ -83,7 +83,7 @@ class Retries(_Section, frozen=True):
     backoff_seconds: Annotated[_Positive, _is("First wait after a refused write; it doubles.")] = 1.0
     backoff_limit_seconds: Annotated[_Positive, _is("Longest wait after a refused write.")] = 60.0
     search_backoff_limit_seconds: Annotated[
-        _NotNegative, _is("Longest pause between two searches for victims that were in vain.")
+        _NotNegative, _is("Longest pause between two searches for victims that find none.")
     ] = 10.0
     gang_grace_seconds: Annotated[
         _NotNegative, _is("How long after its last fault a gang that is bound in part is completed before it is evicted.")

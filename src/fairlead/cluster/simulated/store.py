@@ -87,15 +87,19 @@ class _Table:
         """Create or replace; returns the record that was there."""
         before = self.rows.get(key)
         if before is None:
-            self._unsorted[key] = None
+            self._changed(key)
         self.rows[key] = record
         return before
 
     def pop(self, key: Key) -> Record:
         """Delete."""
         record = self.rows.pop(key)
-        self._unsorted[key] = None
+        self._changed(key)
         return record
+
+    def _changed(self, key: Key) -> None:
+        if len(self._unsorted) <= len(self.rows):  # beyond that all are sorted anew, whichever they are
+            self._unsorted[key] = None
 
     def span(self, namespace: str | None) -> tuple[int, int]:
         """Where the keys of a namespace are, or of all."""
