@@ -7,8 +7,9 @@ A class whose first unit has no place is unschedulable, with the reason. It is t
 - when one of the conditions in `CONDITIONS` holds, each for the reasons that it is there for;
 - at once, where that happens: another user's unit becomes its first (`Waiting.push`), or the head that blocked its queue is gone.
 
-Conditions are questions and change nothing. What was seen is one record, `PendingClass.seen`, which only this file replaces;
-what blocks the class is collected in its `Check`, and recorded once they were asked.
+Conditions are questions and change nothing. What was seen is one record, `PendingClass.seen`, which this file replaces; for
+classes in backoff, which are checked together (`actions.backoff`), `BackoffLines` notes it once one leaves them. What blocks a
+class is collected in its `Check`, and recorded once they were asked.
 """
 
 from __future__ import annotations
