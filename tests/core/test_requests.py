@@ -67,3 +67,26 @@ def test_requests_are_those_of_a_sum_over_everything(seed):
         if rnd.random() < 0.8:
             bound = confirm(state, run(state, now))
         assert asked.by_queue() == plainly(state), f"{number}: {bound}"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whether_the_nodes_hold_so_many_is_what_the_most_that_they_hold_says(seed):
+    draw = random.Random(seed)
+    nodes = [
+        node(f"n{number}", gpus=draw.choice((0, 1, 4)), cpu=draw.choice((500, 4000)), shares=draw.random() < 0.6)
+        for number in range(draw.randint(1, 6))
+    ]
+    state, seen = cluster(nodes, [], []), set()
+    for number in range(30):
+        gpus, milli = draw.choice((0, 1, 2, 5)), draw.choice((1000, 1000, 300, 600))
+        state.upsert_pod(pod(f"p{number}", gpus=gpus, milli=milli, cpu=draw.choice((100, 900, 5000)), created=float(number)))
+        if draw.random() < 0.3:
+            run(state, float(number))
+        if draw.random() < 0.2:
+            state.upsert_node(node(draw.choice(nodes).name, gpus=draw.choice((0, 2)), shares=draw.random() < 0.5))
+        for task in state.tasks.values():
+            for count in (1, 2, 4, 9, 40):
+                said = task.ranking.holds(count)
+                assert said == (task.ranking.most() >= count)
+                seen.add(said)
+    assert seen == {True, False}

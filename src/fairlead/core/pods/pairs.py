@@ -186,12 +186,12 @@ class Pairs:
 
         After the first spec that speaks of other pods, namespaces count, too: then even an empty set is news.
         """
+        affinity = spec.pod_affinity or spec.pod_anti_affinity or spec.preferred_pods
+        if not (affinity or spec.spread or spec.preferred_spread) and spec.default_spread is None:
+            return None
         terms = [*spec.pod_affinity, *spec.pod_anti_affinity, *(term for _, term in spec.preferred_pods)]
         selectors: list[Selector] = [term.selector for term in terms]
         selectors += [each.selector for each in (*spec.spread, *spec.preferred_spread)]
-        speaks = bool(selectors) or spec.default_spread is not None
-        if not speaks:
-            return None
         new = keys([*selectors, spec.default_spread]) - self.keys
         if self.active and not new:
             return None

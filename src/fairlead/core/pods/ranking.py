@@ -51,6 +51,7 @@ class Ranking:
         self._need: Ints = np.zeros((0, 1), np.int64)
         self._class_epoch = -1
         self._most = (-1, -1, 0)  # how many nodes hold at most, and of which nodes that was found
+        self._rows_for_one = (-1, -1, 0)  # how many rows hold one, likewise
         self._key: Ints = np.zeros(0, np.int64)
         self._blocks: Ints = np.zeros(0, np.int64)
         self._cursor = 0
@@ -258,6 +259,14 @@ class Ranking:
                 held[~nodes.shares[rows]] = 0
             self._most = nodes.described, self._classes.epoch, int(held.sum())
         return self._most[2]
+
+    def holds(self, count: int) -> bool:
+        """Whether `most` is at least `count`. Mostly the rows that hold one suffice, found without a division."""
+        nodes, known = self.nodes, (self.nodes.described, self._classes.epoch)
+        if self._rows_for_one[:2] != known:
+            one = devices.holds_one(nodes, self.shape, slice(0, nodes.count)) & self.admitted(slice(0, nodes.count))
+            self._rows_for_one = *known, int(np.count_nonzero(one))
+        return self._rows_for_one[2] >= count or self.most() >= count
 
     def ceilings(self) -> Ints:
         """How many pods of this shape the amounts of each row hold, were it empty and open to them; shape (rows,)."""

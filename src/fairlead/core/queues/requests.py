@@ -38,7 +38,7 @@ def is_hopeless(pending_class: PendingClass) -> bool:
     why = pending_class.unschedulable.code if pending_class.unschedulable is not None else None
     if why in HOPELESS and (why not in _KNOWN_FROM_NODES or any(each.relations for each in pending_class.rankings)):
         return True
-    return any(ranking.most() < count for ranking, count in pending_class.rankings.items())
+    return not all(ranking.holds(count) for ranking, count in pending_class.rankings.items())
 
 
 class Requests:
@@ -130,7 +130,7 @@ class Requests:
                 _add(found[above.name], asked)
             for task in pending_class.later if pending_class.elastic else ():
                 beyond = self._tree.asked(task.ranking)
-                if task.ranking.most() and not self._too_large(beyond, totals):
+                if task.ranking.holds(1) and not self._too_large(beyond, totals):
                     for above in self._tree.queues[task.queue].path:
                         _add(found[above.name], beyond)
 

@@ -33,3 +33,14 @@ def fits_one(nodes: NodeTable, shape: Shape, row: int) -> bool:
     if shape.gpu_milli < WHOLE and not nodes.shares.item(row):
         return False
     return shape.fit.one_cost(nodes.device.item(row)) != INFEASIBLE
+
+
+def holds_one(nodes: NodeTable, shape: Shape, rows: slice) -> npt.NDArray[np.bool_]:
+    """For each row whether it would hold one pod of a shape were it empty, by its amounts and by parts of its devices."""
+    one = nodes.open[rows].copy()
+    for column, amount in shape.demand:
+        one &= nodes.alloc[column][rows] >= amount
+    if shape.asks_devices and shape.gpu_milli < WHOLE:
+        there = nodes.devices.total[nodes.devices.whole[nodes.device[rows]]]
+        one &= nodes.shares[rows] & (there >= shape.gpus * WHOLE)
+    return one
