@@ -113,10 +113,8 @@ def show(
     if not watch:
         with _nothing_collected():
             data, drawing, snapshot = run(kubeconfig, once)
-            if output is Output.TABLE:
-                console.print(_made(drawing), crop=console.is_terminal)
-            else:
-                emit(_made(data), output, lambda: None)
+            result = _made(data) if output is not Output.TABLE else None
+            emit(result, output, lambda: console.print(_made(drawing), crop=console.is_terminal))
         if snapshot is not None:
             _warn(snapshot)
         return

@@ -121,11 +121,8 @@ class Accounts:
     def _count(self, own: QueueNode, task: Task, charge: Charge, sign: int) -> None:
         """Add or take back an amount in all accounts from a task's queue up to the root."""
         log = self.log
-        if log.depth:
-            log.call(self._set_version, self.version)
-        self.version = new_version()
-        if self._fair_users:
-            self._hold(own, task, sign)
+        self._is_another()
+        self._hold(own, task, sign)
         if self.guarantees.classes:
             self.guarantees.charge(task, own.path, charge, sign)
         for node in own.path:
@@ -138,6 +135,8 @@ class Accounts:
 
     def _hold(self, node: QueueNode, task: Task, sign: int) -> None:
         """What users hold of a queue; kept only where it decides who goes first."""
+        if not self._fair_users:
+            return
         shape, user, users, log = task.shape, task.user, node.users, self.log
         devices, cpu = users.held.get(user, (0, 0))
         if log.depth and sign > 0:
@@ -254,8 +253,7 @@ class Accounts:
             else:
                 own.guests[task.pod.uid] = task
                 self._note_foreign(own.path, charge, 1)
-            if self._fair_users:
-                self._hold(own, task, 1)
+            self._hold(own, task, 1)
             self._add(own.path, charge, 1)
         for debt in self.debts.values():
             self._add_debt(debt, 1)

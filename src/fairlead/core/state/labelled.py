@@ -6,7 +6,7 @@ Pods are listed under a key from the first budget on that names it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from fairlead.core.model.pods import Pod
@@ -31,16 +31,14 @@ class Labelled:
     def add(self, task: Task) -> None:
         """A task came, or has the labels that its pod has now."""
         self._of.setdefault(task.pod.namespace, {})[task.pod.uid] = task
-        if self._keys:
-            for place in self._places(task.pod):
-                self._listed.setdefault(place, {})[task.pod.uid] = task
+        for place in self._places(task.pod):
+            self._listed.setdefault(place, {})[task.pod.uid] = task
 
     def remove(self, task: Task) -> None:
         """A task is gone, or will have other labels than its pod has now."""
         _take(self._of, task.pod.namespace, task.pod.uid)
-        if self._keys:
-            for place in self._places(task.pod):
-                _take(self._listed, place, task.pod.uid)
+        for place in self._places(task.pod):
+            _take(self._listed, place, task.pod.uid)
 
     def relist(self) -> None:
         """All anew."""
@@ -71,7 +69,9 @@ class Labelled:
         for value in dict.fromkeys(asked.values):
             yield from self._listed.get((namespace, asked.key, value), {}).values()
 
-    def _places(self, pod: Pod) -> Iterator[_Place]:
+    def _places(self, pod: Pod) -> Iterable[_Place]:
+        if not self._keys:
+            return ()
         return (place for key in self._keys.get(pod.namespace, ()) for place in _place(pod, key))
 
     def problems(self) -> list[str]:
