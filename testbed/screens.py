@@ -19,7 +19,7 @@ from fairlead.api import names
 from fairlead.cli.main import app
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.http import Server
-from fairlead.scheduler.app import Options
+from fairlead.scheduler.options import Options
 from fairlead.simulation.lab import quiet
 from fairlead.simulation.world import OperatorProcess, Process, World
 from testbed.objects import ai_job

@@ -18,7 +18,7 @@ import msgspec
 
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import load
-from fairlead.scheduler.app import Options
+from fairlead.scheduler.options import Options
 from testbed import arrivals, replicas
 from testbed.arrivals import Arrivals
 from testbed.controlplane import ControlPlane

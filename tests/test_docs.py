@@ -11,7 +11,8 @@ from fairlead.cluster.kubernetes.config import Config
 from fairlead.observability.metrics import OPERATOR, SCHEDULER, TABLE
 from fairlead.operator.app import Operator
 from fairlead.operator.app import Options as OperatorOptions
-from fairlead.scheduler.app import Options, Scheduler
+from fairlead.scheduler.app import Scheduler
+from fairlead.scheduler.options import Options
 from tests.pages import PAGES
 
 ROOT = Path(__file__).parents[1]

@@ -24,7 +24,8 @@ from fairlead.cli.top import Sort, summary
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.config import load
 from fairlead.cluster.simulated.http import Server
-from fairlead.scheduler.app import Options, Scheduler, Simulation
+from fairlead.scheduler.app import Scheduler, Simulation
+from fairlead.scheduler.options import Options
 from fairlead.simulation.world import Process, World
 from testbed import objects
 from tests.waiting import until

@@ -21,7 +21,7 @@ from fairlead.cluster import convert, views
 from fairlead.cluster.translate import first_events
 from fairlead.operator.jobs.members import members, pod
 from fairlead.operator.workloads import WORKLOADS
-from fairlead.scheduler.app import Options
+from fairlead.scheduler.options import Options
 
 SHARED = ("crds", "demo", "explain", "feasibility", "local", "nodes", "operator", "queue", "quota", "scheduler", "share")
 FILE = """

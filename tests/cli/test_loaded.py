@@ -24,6 +24,13 @@ def test_the_command_line_loads_nothing_that_a_command_may_not_need(module):
     assert done.stdout.split() == []
 
 
+@pytest.mark.parametrize("module", ["fairlead.cluster.kubernetes.client", "fairlead.install.preflight"])
+def test_asking_an_api_server_loads_neither_aiohttp_nor_a_process_of_ours(module):
+    program = f"import sys, {module}; print(*(n for n in sys.modules if n in ('aiohttp', 'sqlalchemy') or n.endswith('.app')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == []
+
+
 def test_what_the_leader_answers_is_shown_without_the_core():
     program = (
         "import sys; from fairlead.cli import nodes, queue, share, top; from fairlead.scheduler.overview import rows; "

@@ -21,7 +21,7 @@ from fairlead.install.accounts import usernames
 from fairlead.install.apply import rolled_out
 from fairlead.install.objects import SECURITY
 from fairlead.install.values import parse
-from fairlead.scheduler.external_metrics import METRICS
+from fairlead.scheduler.queue_metrics import METRICS
 from testbed import objects as made
 from testbed.chart import files, render
 from testbed.controlplane import ControlPlane

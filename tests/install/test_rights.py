@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.install import History, Values, objects, roles
-from fairlead.scheduler.external_metrics import METRICS
+from fairlead.scheduler.queue_metrics import METRICS
 from testbed import charts
 
 RBAC = "rbac.authorization.k8s.io"

@@ -14,7 +14,8 @@ from fairlead.cluster.simulated.faults import Fault, FaultPlan, Rates
 from fairlead.cluster.simulated.transport import Partition, SimulatedTransport
 from fairlead.operator.app import Operator
 from fairlead.operator.app import Options as OperatorOptions
-from fairlead.scheduler.app import Options, Scheduler, Simulation
+from fairlead.scheduler.app import Scheduler, Simulation
+from fairlead.scheduler.options import Options
 from fairlead.simulation.world import World
 
 TROUBLE = 40.0

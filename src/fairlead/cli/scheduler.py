@@ -19,8 +19,8 @@ from fairlead.cli.output import Exit, fail
 
 if TYPE_CHECKING:
     from fairlead.core.model.policy import Policy
-    from fairlead.scheduler.app import Options
     from fairlead.scheduler.decision_log import LogWriter
+    from fairlead.scheduler.options import Options
 
 
 _PLAYER = "fairlead.simulation.answering"

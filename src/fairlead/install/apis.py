@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from fairlead.api import names
 from fairlead.install.values import Values
-from fairlead.operator import history_api
-from fairlead.scheduler import external_metrics, visibility
 
 
 class Api(NamedTuple):
@@ -25,11 +24,16 @@ class Api(NamedTuple):
         return f"{self.version}.{self.group}"
 
 
-VISIBILITY = Api("visibility", "scheduler", 6443, visibility.SERVICE, visibility.GROUP, visibility.VERSION)
+VISIBILITY = Api("visibility", "scheduler", 6443, names.VISIBILITY_SERVICE, names.VISIBILITY_GROUP, names.VERSION)
 EXTERNAL_METRICS = Api(
-    "external-metrics", "scheduler", 6445, external_metrics.SERVICE, external_metrics.GROUP, external_metrics.VERSION
+    "external-metrics",
+    "scheduler",
+    6445,
+    names.EXTERNAL_METRICS_SERVICE,
+    names.EXTERNAL_METRICS_GROUP,
+    names.EXTERNAL_METRICS_VERSION,
 )
-HISTORY = Api("history", "operator", 6444, history_api.SERVICE, history_api.GROUP, history_api.VERSION)
+HISTORY = Api("history", "operator", 6444, names.HISTORY_SERVICE, names.HISTORY_GROUP, names.VERSION)
 
 
 def served(values: Values, process: str = "") -> list[Api]:

@@ -9,7 +9,7 @@ from fairlead.install import apis, roles
 from fairlead.install.accounts import LEASES, PROCESSES, account
 from fairlead.install.roles import Rule
 from fairlead.install.values import Values
-from fairlead.scheduler.external_metrics import METRICS
+from fairlead.scheduler.queue_metrics import METRICS
 
 _RBAC = "rbac.authorization.k8s.io"
 _AUTOSCALERS = {"kind": "ServiceAccount", "name": "horizontal-pod-autoscaler", "namespace": "kube-system"}

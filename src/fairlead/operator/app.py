@@ -25,7 +25,7 @@ from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.budgets import Budgets
 from fairlead.operator.faults import Faults
 from fairlead.operator.gangs import Gangs
-from fairlead.operator.history_api import SERVICE, HistoryApi
+from fairlead.operator.history_api import HistoryApi
 from fairlead.operator.jobs.controller import Jobs
 from fairlead.operator.jobs.counters import Counters as JobCounters
 from fairlead.operator.jobs.hardware import CONDITIONS
@@ -229,7 +229,7 @@ class Operator:
                 if self.recorder is not None:
                     group.create_task(self._open(self.recorder, group))
                 if self.recorder is not None and self.options.history_address:
-                    service = Service(SERVICE, self.options.service_namespace, self.options.pod_address)
+                    service = Service(names.HISTORY_SERVICE, self.options.service_namespace, self.options.pod_address)
                     address, history = self.options.history_address, self.recorder.history
                     group.create_task(HistoryApi(self.jobs.client, address, service, history).run())
 

@@ -12,15 +12,15 @@ import math
 
 from aiohttp import web
 
+from fairlead.api import names
 from fairlead.cluster.kubernetes.aggregated import AggregatedApi, camelled, refusal
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.observability.history import Entry, HistoryError, State, Wanted
 from fairlead.observability.store import History
 
-GROUP, VERSION = "history.fairlead.dev", "v1alpha1"
+GROUP, VERSION = names.HISTORY_GROUP, names.VERSION
 BASE = f"/apis/{GROUP}/{VERSION}"
-SERVICE = "fairlead-history"
 
 _AT_ONCE = 4
 _MOST = 10_000  # jobs in one answer

@@ -11,7 +11,7 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
@@ -26,12 +26,11 @@ from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.cluster.kubernetes.lease import Elector, until
 from fairlead.cluster.port import Cluster, ClusterEvent, Synced
-from fairlead.core.model.policy import Policy
 from fairlead.core.state.cluster import ClusterState
 from fairlead.observability.ending import on_signals
 from fairlead.observability.endpoints import NOT_SYNCED, served
 from fairlead.observability.metrics import Metrics, Values, of_scheduler
-from fairlead.scheduler import external_metrics, visibility
+from fairlead.scheduler import visibility
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_loop import CoreLoop, Recorder
 from fairlead.scheduler.core_thread import CoreThread
@@ -40,6 +39,7 @@ from fairlead.scheduler.external_metrics import ExternalMetrics
 from fairlead.scheduler.gauges import of_snapshot
 from fairlead.scheduler.inline_core import InlineCore
 from fairlead.scheduler.metrics_snapshot import MetricsSnapshot
+from fairlead.scheduler.options import LEASE_NAMESPACE, Options
 from fairlead.scheduler.outputs import Output
 from fairlead.scheduler.player import Player, Setting
 from fairlead.scheduler.shadow import Report, ShadowCluster
@@ -50,41 +50,9 @@ log = structlog.get_logger("scheduler")
 
 _STALL = 30.0
 _GATHER = 0.004
-_LEASE_NAMESPACE = "kube-system"
 _FAILED_PASSES = 3  # in a row, and the scheduler is not ready
 _DRAIN = 5.0  # seconds for which writes may go on once the scheduler is to end
 _SNAPSHOT_REST = 5.0  # seconds between two snapshots for the metrics
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run.
-
-    address: host:port of /metrics, /healthz and /readyz; empty serves none. visibility: host:port of the aggregated API
-    `visibility.fairlead.dev`, external_metrics: of `external.metrics.k8s.io`; empty: not served. player: the command that starts
-    the process which plays what-if questions for the first; empty: these are not served.
-    service_namespace: of their Services; pod_address: of this pod, to which these lead while it is the leader; empty: they have
-    selectors.
-    schedulers: those whose pods are ours, `*` for all, and their profiles. release: of Fairlead, which names the lease.
-    shadow: write nothing, only report.
-    lease_*: seconds, see `Elector`.
-    """
-
-    policy: Policy = Policy()
-    leader_elect: bool = True
-    events: bool = True
-    address: str = "127.0.0.1:10259"
-    visibility: str = ""
-    external_metrics: str = ""
-    player: tuple[str, ...] = ()
-    service_namespace: str = _LEASE_NAMESPACE
-    pod_address: str = ""
-    writers: int = 256
-    schedulers: Mapping[str, str] = names.SCHEDULERS
-    release: str = names.FIRST_RELEASE
-    shadow: bool = False
-    lease_duration: float = 15.0
-    lease_renew: float = 10.0
-    lease_retry: float = 2.0
 
 
 class Simulation(msgspec.Struct, frozen=True):
@@ -171,7 +139,7 @@ class Scheduler:
             self.core = CoreThread(options.policy, self._hand_over, clock=client.clock, recorder=recorder)
         self.elector = Elector(
             client,
-            namespace=_LEASE_NAMESPACE,
+            namespace=LEASE_NAMESPACE,
             name=names.lease(options.release, "scheduler"),
             healthy=lambda: self.core.stalled < _STALL,
             duration=options.lease_duration,
@@ -288,12 +256,12 @@ class Scheduler:
             group.create_task(self.cluster.run(self._take) if self._standby is None else self._take_over())
             group.create_task(self.applier.run())
             if self.options.visibility and not self.options.shadow:
-                service = Service(visibility.SERVICE, namespace, pod)
+                service = Service(names.VISIBILITY_SERVICE, namespace, pod)
                 address, ask, player = self.options.visibility, self.core.ask, self._player()
                 served = visibility.Visibility(self.client, address, service, ask, self.client.clock, player)
                 group.create_task(served.run())
             if self.options.external_metrics and not self.options.shadow:
-                service = Service(external_metrics.SERVICE, namespace, pod)
+                service = Service(names.EXTERNAL_METRICS_SERVICE, namespace, pod)
                 serve = ExternalMetrics(self.client, self.options.external_metrics, service, self.core, self.client.clock).run()
                 group.create_task(serve)
 

@@ -16,7 +16,7 @@ import yaml
 from fairlead.api import names
 from fairlead.core.model.policy import Defragment, Policy
 from fairlead.core.pods.scores import STRATEGIES
-from fairlead.scheduler.app import Options
+from fairlead.scheduler.options import Options
 
 API_VERSION = "config.fairlead.dev/v1alpha1"
 KIND = "SchedulerConfiguration"

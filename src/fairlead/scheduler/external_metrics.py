@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from aiohttp import web
 
+from fairlead.api import names
 from fairlead.cluster.kubernetes.aggregated import AggregatedApi, refusal
 from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.endpoints import Service
@@ -28,28 +29,12 @@ from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.tree import QueueNode
 from fairlead.scheduler.core_loop import CoreLoop
+from fairlead.scheduler.queue_metrics import METRICS, Backlog
 
-GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
+GROUP, VERSION = names.EXTERNAL_METRICS_GROUP, names.EXTERNAL_METRICS_VERSION
 BASE = f"/apis/{GROUP}/{VERSION}"
-SERVICE = "fairlead-external-metrics"
 
 _LIMIT = 10.0  # seconds
-
-
-class Backlog(NamedTuple):
-    """What waits in a queue and below it. jobs: how many. gpus: devices that they ask for. wait: seconds, see `backlog`."""
-
-    jobs: int
-    gpus: float
-    wait: float
-
-
-METRICS: dict[str, Callable[[Backlog], float]] = {
-    "fairlead_queue_pending_jobs": lambda backlog: backlog.jobs,
-    "fairlead_queue_pending_gpus": lambda backlog: backlog.gpus,
-    "fairlead_queue_expected_wait_seconds": lambda backlog: backlog.wait,
-}
-"""Name -> how it is read. Name and meaning are part of the interface."""
 
 
 class _Core(Protocol):

@@ -47,7 +47,6 @@ from fairlead.scheduler.overview.served import Answer, Overview
 from fairlead.scheduler.player import Asked, Player, TooMuch
 
 GROUP, VERSION = names.VISIBILITY_GROUP, names.VERSION
-SERVICE = "fairlead-visibility"
 
 _AT_ONCE = 4
 _LIMIT = 10.0

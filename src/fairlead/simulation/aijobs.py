@@ -23,7 +23,7 @@ from fairlead.cluster.simulated.faults import FaultPlan
 from fairlead.cluster.simulated.http import Server
 from fairlead.cluster.simulated.kubelet import Timing
 from fairlead.cluster.simulated.resources import PODS
-from fairlead.scheduler.app import Options as SchedulerOptions
+from fairlead.scheduler.options import Options as SchedulerOptions
 from fairlead.simulation.charged import ChargedLoop, at_the_expense_of
 from fairlead.simulation.world import GPU, OperatorProcess, Process, World
 

@@ -19,9 +19,9 @@ from fairlead.core.model.policy import Policy
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.state.cluster import ClusterState
-from fairlead.scheduler.app import Options
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.scheduler.decision_log import LogWriter
+from fairlead.scheduler.options import Options
 from fairlead.simulation.tenants import Tenants
 from fairlead.simulation.workload import TEAMS, Job, day
 from fairlead.simulation.world import POOLS, START, Process, World

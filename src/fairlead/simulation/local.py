@@ -36,7 +36,8 @@ from fairlead.cluster.simulated.transport import SimulatedTransport
 from fairlead.cluster.simulated.wire import Wire
 from fairlead.operator.app import Operator
 from fairlead.operator.app import Options as OperatorOptions
-from fairlead.scheduler.app import Options, Scheduler
+from fairlead.scheduler.app import Scheduler
+from fairlead.scheduler.options import Options
 
 log = structlog.get_logger("local")
 

@@ -8,8 +8,8 @@ import random
 import msgspec
 
 from fairlead.core.model.policy import Policy
-from fairlead.scheduler.app import Options
 from fairlead.scheduler.core_loop import Recorder
+from fairlead.scheduler.options import Options
 from fairlead.simulation.audit import Auditor
 from fairlead.simulation.users import Strike
 from fairlead.simulation.world import Process, World

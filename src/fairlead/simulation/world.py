@@ -27,9 +27,10 @@ from fairlead.cluster.simulated.wire import Wire
 from fairlead.core.model.policy import Policy
 from fairlead.operator.app import Operator
 from fairlead.operator.app import Options as OperatorOptions
-from fairlead.scheduler.app import Options, Scheduler, Simulation
+from fairlead.scheduler.app import Scheduler, Simulation
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.scheduler.inline_core import InlineCore
+from fairlead.scheduler.options import Options
 from fairlead.simulation.workload import TEAMS
 
 GPU = "nvidia.com/gpu"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import aiohttp
 import msgspec
+
+if TYPE_CHECKING:
+    from fairlead.cluster.kubernetes.sessions import Socket
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
@@ -31,17 +32,15 @@ class _Status(msgspec.Struct):
 class Attached:
     """An open session. code: of a command that was begun for it, once it has ended; error: what else ended it."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, socket: Socket) -> None:
         self._socket = socket
         self.code: int | None = None
         self.error = ""
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
         """(`STDOUT` or `STDERR`, what was printed), until the end."""
-        async for message in self._socket:
-            if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
-                continue
-            channel, data = message.data[0], message.data[1:]
+        async for message in self._socket.messages():
+            channel, data = message[0], message[1:]
             if channel in (STDOUT, STDERR) and data:
                 yield channel, data
             elif channel == ERROR:
@@ -61,8 +60,7 @@ class Attached:
         await self._send(RESIZE, msgspec.json.encode({"Width": columns, "Height": rows}))
 
     async def _send(self, channel: int, data: bytes) -> None:
-        with contextlib.suppress(ConnectionError, aiohttp.ClientError):
-            await self._socket.send_bytes(bytes([channel]) + data)
+        await self._socket.send(bytes([channel]) + data)
 
     def _ended(self, data: bytes) -> None:
         try:
