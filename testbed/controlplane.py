@@ -6,7 +6,9 @@ sync to disk (`--unsafe-no-fsync`): benchmarks on it say so.
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import signal
 import socket
 import ssl
@@ -33,7 +35,11 @@ from testbed.certificates import Authority, write_key
 _START_LIMIT = 60.0
 _STOP_LIMIT = 15.0
 _SERVED_LIMIT = 20.0
+_PORTS = range(12_000, 32_000)
+_PORTS_PER_PROCESS = 61
 SCHEDULER_USER = "system:kube-scheduler"
+
+_asked = itertools.count()
 
 
 @dataclass
@@ -319,8 +325,8 @@ class ControlPlane:
             except (urllib.error.URLError, OSError):
                 pass
             if process.popen.poll() is not None or time.monotonic() > deadline:
-                tail = process.log.read_text(errors="replace")[-4000:]
-                raise RuntimeError(f"kube-apiserver did not become ready:\n{tail}")
+                logs = {name: process.log.read_text(errors="replace")[-4000:] for name, process in self.processes.items()}
+                raise RuntimeError("\n".join(["kube-apiserver did not become ready", *(f"{n}:\n{t}" for n, t in logs.items())]))
             time.sleep(0.05)
 
     def _service_account_keys(self) -> None:
@@ -332,8 +338,18 @@ class ControlPlane:
 
 
 def free_port() -> int:
-    """A port of this machine's loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """A port of this machine's loopback that nobody listens on and that no outgoing connection is given.
+
+    The kernel takes the ports of outgoing connections from 32768 upwards, so one of those may be taken between
+    this answer and the start of the program that is to listen. Processes that run beside each other start their
+    search at different places.
+    """
+    for _ in range(_PORTS.stop - _PORTS.start):
+        port = _PORTS[(os.getpid() * _PORTS_PER_PROCESS + next(_asked)) % len(_PORTS)]
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
         return port
+    raise OSError(f"every port of {_PORTS.start} to {_PORTS.stop - 1} is in use")

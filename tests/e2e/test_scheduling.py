@@ -8,6 +8,7 @@ import urllib.request
 import pytest
 
 from testbed import objects
+from testbed.controlplane import free_port
 from testbed.objects import node, pod, pod_group, queue
 
 pytestmark = pytest.mark.e2e
@@ -163,11 +164,7 @@ def test_bad_input_is_refused_and_blocks_no_other(cluster):
 
 
 def test_health_metrics_and_a_clean_end(cluster):
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     cluster.create(node("n"), pod("p"))
     scheduler = cluster.scheduler("--address", f"127.0.0.1:{port}").synced()
     cluster.all_placed(1)

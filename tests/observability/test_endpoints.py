@@ -6,12 +6,11 @@ import aiohttp
 import pytest
 
 from fairlead.observability.endpoints import CannotServeError, served
+from testbed.controlplane import free_port
 
 
 def free():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 async def metrics():
