@@ -85,8 +85,11 @@ def test_growth_counts_to_the_queues_limit(cluster, kind):
     ready(cluster, kind, "web", 2)
     scale(cluster, kind, "web", 5)
     ready(cluster, kind, "web", 3)
-    waiting = cluster.until(lambda: [name for name in cluster.pods() if (cluster.condition(name) or ("",))[0] == "LimitExceeded"])
-    assert len(waiting) == 2
+
+    def kept_out():
+        return [name for name in cluster.pods() if (cluster.condition(name) or ("",))[0] == "LimitExceeded"]
+
+    cluster.until(lambda: len(kept_out()) == 2)
     assert len(running(cluster, "web")) == 3
     scale(cluster, kind, "web", 1)
     cluster.until(lambda: len(cluster.pods()) == 1)
