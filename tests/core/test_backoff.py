@@ -1,4 +1,7 @@
-"""Classes in backoff are decided on as by the plain rule, which checks and tries each by itself: random worlds, twice each."""
+"""Classes in backoff are decided on as by the plain rule, which checks and tries each by itself, and asks about every victim.
+
+Random worlds, twice each.
+"""
 
 import random
 
@@ -11,6 +14,7 @@ from fairlead.core.model.groups import Group
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Place, Preempt, Refuse
+from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.queues.tree import Search
 from tests.builders import GPU, cluster, node, pod, run, spec
 
@@ -65,6 +69,10 @@ class Twins:
         self.states = [cluster(self.nodes, self.queues, **policy) for _ in range(2)]
         plain, known = self.states[1], backoff.note_refused
         monkeypatch.setattr(backoff, "note_refused", lambda state, *more: None if state is plain else known(state, *more))
+        later = PreemptionPolicy.may_only_take_later  # by the plain rule every victim is asked about
+        monkeypatch.setattr(
+            PreemptionPolicy, "may_only_take_later", lambda policy, kind: policy.state is not plain and later(policy, kind)
+        )
         self.both("upsert_class", ServiceClass("prompt", max_wait=400.0))
         self.pods, self.bound, self.leaving = {}, set(), {}
         self.passed = self.tried = 0

@@ -21,11 +21,11 @@ def first_of(pending_class):
     return min(units, key=pending_class.queue.unit_key, default=None)
 
 
-def first_of_queue(queue):
+def first_of_queue(queue, waiting):
     """The first of a queue."""
     if queue.blocked is not None:
         return None
-    tried = [each for each in queue.pending_classes.values() if each.unschedulable is None]
+    tried = [each for each in queue.pending_classes.values() if not waiting.is_refused(each)]
     return min((unit for each in tried if (unit := first_of(each)) is not None), key=queue.unit_key, default=None)
 
 
@@ -36,7 +36,7 @@ def agree(waiting, rnd):
         for each in rnd.sample(classes, rnd.randint(0, len(classes))):
             assert each.first() is first_of(each), each.composition
         if rnd.random() < 0.5:
-            assert waiting._first(queue) is first_of_queue(queue), queue
+            assert waiting._first(queue) is first_of_queue(queue, waiting), queue
         if queue.listed and not queue.touched:
             heap = queue.parent.below if queue.parent is not None else waiting.order._top
             (key,) = [entry[0] for entry in heap if entry[1] == queue.listed]

@@ -101,14 +101,16 @@ def _begin(state: ClusterState, now: float) -> None:
 def _next(state: ClusterState, now: float) -> Unit | None:
     """The unit to serve; once none is left, what was blocked by something that is over meanwhile is tried again."""
     while True:
-        backoff.offer_next(state)
         unit = _first(state, now)
         if unit is None and must_requeue(state):
             requeue(state, now)
             unit = _first(state, now)
         if unit is None:
-            if not backoff.offer_rest(state):
-                return None
+            state.queues.waiting.backoff.end()
+            return None
+        pending_class = backoff.stands_by(unit)
+        if pending_class is not None:
+            backoff.try_again(state, pending_class)
             continue
         reason = backoff.refused_again(state, unit, now)
         if reason is None:

@@ -10,8 +10,8 @@ import gc
 import random
 import resource
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -23,7 +23,7 @@ from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.outputs import Output
 from fairlead.simulation.growth.cluster import pod
 from fairlead.simulation.growth.placing import tree
-from fairlead.simulation.machines import GPUS_PER_NODE, node
+from fairlead.simulation.machines import GPUS_PER_NODE, node, queue
 
 TICK = 0.1  # seconds between two passes
 _GRACE = 1.0  # seconds until a pod that is evicted is gone
@@ -94,6 +94,11 @@ def run(sizes: Sizes, progress: Callable[[int, int], None] | None = None) -> Ste
     )
 
 
+def _above(name: str, parents: dict[str, str]) -> Iterator[str]:
+    while name := parents[name]:
+        yield name
+
+
 class _Course:
     """The loop, and what runs on its cluster."""
 
@@ -141,12 +146,15 @@ class _Course:
         return time.process_time() - start
 
     def _queues(self) -> list[ClusterEvent]:
-        """Queues in a tree, with the same quota each; jobs are in its leaves."""
+        """Queues in a tree, with the same quota in each leaf, where jobs are, and above them what is below together."""
         sizes = self._sizes
         fan = max(2, round(sizes.queues ** (1 / _DEPTH)))
         count = max(1, sizes.queues - fan - fan * fan)
-        made, self._leaves = tree(count, _DEPTH, quota=sizes.nodes * GPUS_PER_NODE // count, inner=None, fan=fan)
-        return [Upsert(each) for each in made]
+        quota = sizes.nodes * GPUS_PER_NODE // count
+        made, self._leaves = tree(count, _DEPTH, quota=quota, inner=None, fan=fan)
+        parents = {each.name: each.parent for each in made}
+        below = Counter(above for leaf in self._leaves for above in _above(leaf, parents))
+        return [Upsert(queue(each.name, quota * below.get(each.name, 1), parent=each.parent)) for each in made]
 
     def _pod(self) -> Pod:
         self._made += 1

@@ -2,20 +2,19 @@
 
 Until the backoff of a class is over, to try it in vain changes nothing, if it was tried in it before. So it is not searched for
 again why it has no place, where that is known (`refused_again`). And where nothing but a row with new capacity can help the
-classes of a queue, these are kept by themselves (`queues.backoff`): whether a row holds one is one comparison for all of them,
-and if nothing else is to be served, only the first that it holds is tried, then the next.
+classes of a queue, these are kept by themselves (`queues.backoff`): which of them a row may hold is one comparison for all. Those
+stand in line as they are, and only one that a row still holds when it is the next is tried.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heapreplace
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.search import by_upstream
-from fairlead.core.queues.backoff import BackoffLines
-from fairlead.core.queues.tree import PendingClass, QueueNode, QueuePosition, Seen, pending_class_of
+from fairlead.core.queues.backoff_lines import BackoffLines
+from fairlead.core.queues.tree import PendingClass, Seen, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -64,7 +63,6 @@ def refused_again(state: ClusterState, unit: Unit, now: float) -> Reason | None:
     if pending_class is None:
         return None
     waiting = state.queues.waiting
-    waiting.backoff.serves(pending_class)
     known = pending_class.lacks_place
     if known is None or now >= pending_class.search.backoff_until or pending_class not in waiting.backing_off:
         return None
@@ -84,26 +82,26 @@ def doubt(state: ClusterState) -> None:
     waiting.backoff.versions = versions
 
 
-def alone(state: ClusterState) -> QueueNode | None:
-    """The queue of all classes in backoff, if no other has work to serve: then only who finds a place is of any effect."""
+def alone(state: ClusterState) -> bool:
+    """Whether all classes in backoff are of one queue, and no other has work: then only what finds a place is of any effect."""
     queues, waiting = state.queues, state.queues.waiting
     lines = waiting.backoff.queues[0] if len(waiting.backoff.queues) == 1 else None
     if lines is None or waiting.order.lists_others(lines.node):
-        return None
+        return False
     claims = state.policy.reclaim and _may_be_entitled(state, lines)
     if claims and not (queues.fair.scarce(lines.node) and queues.fair.within(lines.node, list(lines.most.items()))):
-        return None  # some are entitled, perhaps not all
-    lines.shares = (queues.fair.version, state.services.starts) if claims else Seen().shares
-    return lines.node
+        return False  # some are entitled, perhaps not all
+    lines.note((queues.fair.version, state.services.starts) if claims else Seen().shares)
+    return True
 
 
 def unquiet(state: ClusterState) -> list[BackoffLines]:
     """Of the queues that may preempt something: where other queues are served, too, their classes are checked one by one."""
     found = []
     for lines in state.queues.waiting.backoff.queues:
-        lines.shares = Seen().shares
-        if not _is_quiet(state, lines):
-            lines.shares = None
+        quiet = _is_quiet(state, lines)
+        lines.note(Seen().shares if quiet else None)
+        if not quiet:
             found.append(lines)
     return found
 
@@ -131,97 +129,37 @@ def _may_be_entitled(state: ClusterState, lines: BackoffLines) -> bool:
     return False
 
 
-def offer_first(state: ClusterState, rows: Sequence[int], node: QueueNode) -> None:
-    """Rows gained capacity: of a queue that is alone, the first class that one of them holds is offered."""
-    backoff = state.queues.waiting.backoff
-    backoff.first = None
-    if backoff.list_rows(rows):
-        _offer(state, node)
+def offer(state: ClusterState, rows: Sequence[int]) -> None:
+    """Rows gained capacity: of the only queue that has work to serve, the classes stand in line that one of them may hold."""
+    state.queues.waiting.offer_backoff(rows)
 
 
 def offer_all(state: ClusterState, rows: Sequence[int], checked: list[BackoffLines]) -> None:
-    """The classes that one of these rows holds are offered, but for those of queues that were checked.
+    """The classes stand in line that one of these rows may hold, but for those of queues that were checked.
 
-    What is first in each queue decides when others are served, whether it finds a place or not. So where a queue, or another
-    below the same root, has something else to serve, all of it are offered. Of all others the first is, then the next.
+    What is first in each queue decides when others are served, whether it finds a place or not.
     """
     waiting, policy = state.queues.waiting, state.policy
     free = state.moves.free.total() if policy.preempt and policy.moves_per_minute else -1
-    if waiting.backoff.list_rows(rows, checked, free, state.services.now - policy.move_patience):
-        _offer_first_of_all(state)
+    waiting.offer_backoff(rows, checked, free, state.services.now - policy.move_patience)
 
 
-def offer_next(state: ClusterState) -> None:
-    """Once a unit of a queue was served another class may go first, by what its user holds: that is offered, too."""
-    backoff = state.queues.waiting.backoff
-    if backoff.served is not None:
-        node, backoff.served = backoff.served, None
-        if backoff.first is not None:
-            _offer_first_of_all(state)
-        else:
-            _offer(state, node)
+def stands_by(unit: Unit) -> PendingClass | None:
+    """The class of a unit that is the next, if it is in backoff and stands in line for a free place; else None."""
+    pending_class = pending_class_of(unit)
+    return pending_class if pending_class is not None and pending_class.unschedulable is not None else None
 
 
-def offer_rest(state: ClusterState) -> bool:
-    """All that was offered was served: what is left is offered, if it still has a place; whether anything is."""
-    backoff = state.queues.waiting.backoff
-    if backoff.first is not None:
-        found = _offer_first_of_all(state)
-    else:
-        offered = [lines for lines in backoff.open() if _offer(state, lines.node)]
-        found = bool(offered)
-    if not found:
-        backoff.end()
-    return found
+def try_again(state: ClusterState, pending_class: PendingClass) -> None:
+    """A class in backoff is the next: if a row holds it, it is tried; else what is behind it is the next.
 
-
-def _offer_first_of_all(state: ClusterState) -> bool:
-    """Of the queues with eligible classes and nothing else to serve, the one that goes first is offered its first class."""
-    waiting, found = state.queues.waiting, False
-    backoff, rows = waiting.backoff, sorted(waiting.backoff.rows | state.nodes.gained)
-    backoff.first, opened, roots = None, [], waiting.order.roots()
-    for lines in backoff.open():
-        if lines.node.path[-1] not in roots:
-            opened.append(lines)
-            continue
-        for pending_class in lines.take_all():
-            found = True
-            with state.isolation.guard("requeue", pending_class):
-                waiting.requeue(pending_class)
-    if not any(lines.is_helped(rows) for lines in opened):
-        for lines in opened:
-            lines.close()
-        return found
-    order = [(key, number) for number, lines in enumerate(opened) if (key := _position(state, lines)) is not None]
-    heapify(order)
-    while order:
-        lines = opened[order[0][1]]
-        first = lines.first()
-        if first is not None and lines.holds(first, rows):
-            backoff.first = first
-            waiting.requeue(first)
-            return True
-        if first is not None:
-            lines.pass_over(first)
-        key = _position(state, lines)
-        if key is None:
-            heappop(order)
-        else:
-            heapreplace(order, (key, order[0][1]))
-    return found
-
-
-def _position(state: ClusterState, lines: BackoffLines) -> QueuePosition | None:
-    """The position of a queue among all with the first of its eligible classes."""
-    pending_class = lines.first()
-    unit = pending_class.first() if pending_class is not None else None
-    return state.queues.waiting.queue_position(unit) if unit is not None else None
-
-
-def _offer(state: ClusterState, node: QueueNode) -> bool:
+    Once no row holds any, and nothing else is to be served, all are done with.
+    """
     waiting = state.queues.waiting
-    pending_class = waiting.backoff.take(node, state.nodes.gained)
-    if pending_class is None or pending_class.unschedulable is None:
-        return False
-    waiting.requeue(pending_class)
-    return True
+    if waiting.backoff.holds(pending_class):
+        with state.isolation.guard("requeue", pending_class):
+            waiting.requeue(pending_class)
+    elif not waiting.backoff.holds_any() and not waiting.waits_listed():
+        waiting.backoff.close()
+    else:
+        waiting.backoff.pass_over(pending_class)

@@ -110,8 +110,8 @@ def requeue(state: ClusterState, now: float) -> None:
     backoff.doubt(state)
     _check_all(state, waiting.others, rows, queues)
     with guard("requeue"):
-        if (node := backoff.alone(state)) is not None:
-            backoff.offer_first(state, rows, node)
+        if backoff.alone(state):
+            backoff.offer(state, rows)
         else:
             unquiet = backoff.unquiet(state)
             _check_all(state, {each for lines in unquiet for each in lines.classes}, rows, queues)

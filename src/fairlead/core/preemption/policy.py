@@ -72,6 +72,7 @@ class PreemptionPolicy:
         self._entitled: bool | None = None
         self._claims: dict[str, Entitlement | None] = {}  # by the other queue
         self._lenders: dict[str, bool] = {}
+        self._lend_now: dict[str, bool] = {}
         self._at_once: dict[str, bool] = {}
         self._within: dict[str, bool] = {}
         self._within_quota: dict[str, bool] = {}
@@ -323,6 +324,15 @@ class PreemptionPolicy:
             return True
         reason = self.reason_of_kind(kind)
         return reason is not None and (wanted in (None, reason) or (self._wide and kind.queue != self.queue.name))
+
+    def may_only_take_later(self, kind: Kind) -> bool:
+        """Whether any of a kind may be preempted only once others were: its queue holds no more than its share by now."""
+        if not kind.alike or self._wide or self.reason_of_kind(kind) is not PreemptionReason.SHARE:
+            return False
+        known = self._lend_now.get(kind.queue)
+        if known is None:
+            known = self._lend_now[kind.queue] = self.reclaims_from(self.state.queues.queues[kind.queue])
+        return not known
 
     def _reason_of(self, task: Task, other: QueueNode) -> PreemptionReason | None:  # noqa: PLR0911 - the first reason
         """The same for one that is preemptible at all, of a queue."""

@@ -85,7 +85,7 @@ class VictimTable:
     def one_by_one(self, preemption: PreemptionPolicy) -> Iterator[Preemptible]:
         """Victims that a unit may preempt, each by itself, cheapest first; whatever budgets allow."""
         nothing = PlannedVictims(preemption)
-        for reason, victim in self._near(preemption):
+        for reason, victim in self._near(preemption, alone=True):
             if nothing.is_reclaimable(reason, victim):
                 yield reason, victim
 
@@ -100,17 +100,18 @@ class VictimTable:
         planned = PlannedVictims(preemption)
         yield from planned.admitted(near)
 
-    def _near(self, preemption: PreemptionPolicy) -> Iterator[Preemptible]:
+    def _near(self, preemption: PreemptionPolicy, *, alone: bool = False) -> Iterator[Preemptible]:
         if not preemption.any_preemptible():
             return
         if any(kind.spare for kind in self.listed.kinds.values()):
-            yield from self._merged(preemption, None)
+            yield from self._merged(preemption, None, alone=alone)
         for reason in preemption.reasons():
-            yield from self._merged(preemption, reason)
+            yield from self._merged(preemption, reason, alone=alone)
 
-    def _merged(self, preemption: PreemptionPolicy, wanted: PreemptionReason | None) -> Iterator[Preemptible]:
+    def _merged(self, preemption: PreemptionPolicy, wanted: PreemptionReason | None, *, alone: bool) -> Iterator[Preemptible]:
         """The victims for one reason, cheapest first; None: those that their gangs can do without, for any reason.
 
+        alone: each without others, so none of a queue that gives nothing before others below it were evicted.
         Most units need only the first of them, so nothing is asked about a kind, or about a victim, before it is next.
         """
         heads: list[tuple[Order, int, int, Kind]] = []
@@ -131,6 +132,7 @@ class VictimTable:
                 or not kind.victims
                 or not preemption.reaches(queues[kind.queue])
                 or not preemption.may_take(kind, wanted)
+                or (alone and preemption.may_only_take_later(kind))
             ):
                 heappop(heads)
                 continue

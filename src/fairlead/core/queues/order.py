@@ -13,7 +13,7 @@ changes in the queue or below it (`QueueNode.touch`), in what all nodes offer, o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 
 from fairlead.core.model.agenda import SLACK
@@ -58,10 +58,6 @@ class QueueOrder:
             self.touch_all()
         return self._pick(self._top)
 
-    def roots(self) -> set[QueueNode]:
-        """The queues at the root that, or below which some, may have something to serve."""
-        return {node for _, entry, node in self._top if entry == node.listed}
-
     def lists_others(self, node: QueueNode) -> bool:
         """Whether a queue but this one may have something to serve."""
         for each in reversed(node.path):
@@ -80,6 +76,12 @@ class QueueOrder:
     def enlist(self, node: QueueNode) -> None:
         """Put a queue, and those above it, in their places."""
         for each in node.path:
+            self._put(each)
+
+    def enlist_all(self, nodes: Iterable[QueueNode]) -> None:
+        """The same for several; those above them once."""
+        found = {id(each): each for node in nodes for each in node.path}
+        for each in sorted(found.values(), key=lambda each: -len(each.path)):  # from below
             self._put(each)
 
     def again(self, changed: QueueNode | None = None) -> None:

@@ -8,13 +8,14 @@ queue goes first, and a limit for one user stops that line alone (`lines`). Whic
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fairlead.api.reasons import Reason
 from fairlead.core.model.agenda import SLACK, Agenda, Timers
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.backoff import BackoffClasses
+from fairlead.core.queues.backoff_lines import BackoffLines
 from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
 from fairlead.core.queues.shares import FairShares
@@ -61,6 +62,7 @@ class Waiting:
         timers.derive("backoffs", self._first_backoff)
         self.backoff = BackoffClasses(tree.nodes)  # of the unschedulable: those that nothing but a free place helps
         self.others: set[PendingClass] = set()  # of the unschedulable: all others
+        self._listed: set[QueueNode] = set()  # of which lines may be tried, or were
         self.policies = 0  # version of queues and classes of service
 
     def push(self, name: str, unit: Unit) -> None:
@@ -120,6 +122,24 @@ class Waiting:
         """Nothing but a free place helps an unschedulable class until its backoff is over."""
         self.others.discard(pending_class)
         self.backoff.add(pending_class)
+
+    def offer_backoff(
+        self, rows: Sequence[int], checked: Sequence[BackoffLines] = (), free: int = -1, created: float = 0.0
+    ) -> None:
+        """Rows gained capacity: classes in backoff that they may help stand in line; see `BackoffClasses.list_rows`."""
+        nodes = self.backoff.list_rows(rows, checked, free, created)
+        for node in nodes:
+            node.blocked = None
+        self.order.enlist_all(nodes)
+
+    def waits_listed(self) -> bool:
+        """Whether anything waits in line but classes in backoff."""
+        while self._listed:
+            node = next(iter(self._listed))
+            if node.lines.first() is not None:
+                return True
+            self._listed.discard(node)
+        return False
 
     def policy_changed(self) -> None:
         """A queue, or a class of service, is another: limits may keep out what waits."""
@@ -266,6 +286,7 @@ class Waiting:
     def _offer(self, pending_class: PendingClass) -> None:
         """All lines of a class may be tried."""
         node = pending_class.queue
+        self._listed.add(node)
         node.lines.offer_all(pending_class)
         first = node.lines.first()
         if first is not None and (not node.listed or first.pending_class is pending_class):
@@ -273,18 +294,19 @@ class Waiting:
 
     def _offer_line(self, node: QueueNode, line: Line) -> None:
         """The first of a line in a queue may be tried."""
+        self._listed.add(node)
         node.lines.offer(line)
         if not node.listed or node.lines.first() is line.first():
             self.order.enlist(node)
 
-    def queue_position(self, unit: Unit, *, held: bool = False) -> QueuePosition:
-        """The position of a unit's queue among all, with the unit as its next. held: the unit has places already."""
-        share = (lambda node, _: self.fair.dominant_share(node)) if held else None
-        return self.order.position(self.tree.node_of(unit.tasks[0].queue), unit, share)
-
     def order_key(self, unit: Unit, *, held: bool = False) -> tuple[QueuePosition, UnitKey]:
-        """What orders units of all queues: the position of its queue, then its key in it. held: see `queue_position`."""
-        return self.queue_position(unit, held=held), self.tree.node_of(unit.tasks[0].queue).unit_key(unit)
+        """What orders units of all queues: the position of its queue with the unit as its next, then its key in the queue.
+
+        held: the unit has places already.
+        """
+        node = self.tree.node_of(unit.tasks[0].queue)
+        share = (lambda node, _: self.fair.dominant_share(node)) if held else None
+        return self.order.position(node, unit, share), node.unit_key(unit)
 
     def restart(self, changed: QueueNode | None = None) -> None:
         """Shares may be smaller: order the queues anew before serving the next.
@@ -310,6 +332,7 @@ class Waiting:
         self.doubt_backoff()
         self.order.clear()
         self.order.touch_all()
+        self._listed.update(self.tree.queues.values())
         for node in self.tree.queues.values():
             node.lines.clear()
             for pending_class in list(node.pending_classes.values()):
@@ -344,4 +367,10 @@ class Waiting:
         """The unit that a queue itself would serve next."""
         if node.blocked is not None:
             return None
-        return node.lines.first()
+        first = node.lines.first()
+        if not self.backoff:
+            return first
+        other = self.backoff.first(node)
+        if other is None or first is None:
+            return first or other
+        return other if node.unit_key(other) < node.unit_key(first) else first

@@ -1,0 +1,227 @@
+"""Columns of lines in backoff, of all queues: what the first unit of each asks for, and which of them rows have enough for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fairlead.core.model.arrays import Ints, Mask
+from fairlead.core.nodes.table import NodeTable
+from fairlead.core.pods.ranking import Ranking
+from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.tasks import Unit
+from fairlead.core.queues.lines import Line
+
+_FIRST = 16  # lines that fit in at first
+_NO_ROWS: frozenset[int] = frozenset()
+
+
+class BackoffColumns:
+    """One slot for each line."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._used: Mask = np.zeros(0, np.bool_)
+        self._eligible: Mask = np.zeros(0, np.bool_)  # a row that gained capacity had enough for it then
+        self._queues: Ints = np.zeros(0, np.int64)  # the queue's number
+        self._terms: Ints = np.zeros(0, np.int64)  # under which nodes admit it
+        self._devices: Ints = np.zeros(0, np.int64)  # for how many it asks, in milli
+        self._demand: Ints = np.zeros((4, 0), np.int64)  # by column of the nodes
+        self._lines: list[Line | None] = []
+        self._rankings: list[Ranking | None] = []
+        self._unused: list[int] = []
+        self._numbers: dict[tuple[object, ...], int] = {}  # under which nodes admit pods -> number
+        self._admitted: list[Ranking] = []  # one of each
+        # What is free on some rows, as of the changes that were seen.
+        self._at: tuple[int, int] = (-1, -1)
+        self._rows: frozenset[int] = _NO_ROWS
+        self._row_list: Ints = np.zeros(0, np.int64)
+        self._free: Ints = np.zeros((0, 0), np.int64)
+        self._most: list[int] = []  # on any of them
+        self._held: bool | None = None  # whether any of them has enough for something eligible; None: not asked yet
+
+    def put(self, line: Line, unit: Unit, queue: int) -> int:
+        """A line with its first unit; returns its slot."""
+        if not self._unused:
+            self._grow()
+        slot, ranking = self._unused.pop(), unit.tasks[0].ranking
+        self._lines[slot], self._rankings[slot] = line, ranking
+        self._ask(slot, ranking.shape)
+        self._queues[slot] = queue
+        self._terms[slot] = self._terms_of(ranking)
+        self._devices[slot] = ranking.shape.device_milli
+        self._used[slot] = True
+        return slot
+
+    def release(self, slot: int) -> None:
+        """A line is in backoff no longer."""
+        self._used[slot] = self._eligible[slot] = False
+        self._lines[slot] = self._rankings[slot] = None
+        self._unused.append(slot)
+
+    def is_eligible(self, slot: int) -> bool:
+        """Whether a line is eligible."""
+        return self._eligible.item(slot)
+
+    def which_eligible(self, slots: list[int]) -> list[bool]:
+        """Which of some lines are."""
+        found: list[bool] = self._eligible[slots].tolist() if slots else []
+        return found
+
+    def shut(self, slot: int) -> None:
+        """A line is not eligible any more."""
+        self._eligible[slot] = False
+
+    def shut_all(self) -> None:
+        """No line is eligible any more."""
+        self._eligible[:] = False
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def list_rows(self, rows: Sequence[int], skipped: Sequence[int], free: int, created: float) -> list[int]:
+        """What one of these rows has enough for is eligible; returns the numbers of queues of which more is.
+
+        skipped: queues of which nothing is. free: what asks for no more devices, in milli, and came by `created`, is, too.
+        """
+        among = self._used & ~self._eligible
+        if skipped:
+            among &= ~np.isin(self._queues, skipped)
+        left = np.flatnonzero(among)
+        found = []
+        for row in rows:
+            if not len(left):
+                break
+            enough = self._enough(row, left)
+            found.append(left[enough])
+            left = left[~enough]
+        if free >= 0 and len(left):
+            found.append(self._movable(left[self._devices[left] <= free], created))
+        slots = np.concatenate(found) if found else left
+        self._eligible[slots] = True
+        self._held = None
+        numbers: list[int] = np.unique(self._queues[slots]).tolist()
+        return numbers
+
+    def _enough(self, row: int, slots: Ints) -> Mask:
+        """Which of some slots ask for no more than a row has, and are admitted there; blind to devices, as searches are."""
+        matrix = self._nodes.matrix
+        free = np.zeros((len(self._demand), 1), np.int64)
+        height = min(len(free), len(matrix))
+        free[:height, 0] = matrix[:height, row]
+        found: Mask = np.all(self._demand[:, slots] <= free, axis=0)
+        if found.any():
+            found = found & np.array([ranking.admits(row) for ranking in self._admitted])[self._terms[slots]]
+        return found
+
+    def _movable(self, slots: Ints, created: float) -> Ints:
+        """Of some slots those, with all others of their classes, of whose lines the first unit came by `created`."""
+        slots_of: dict[int, list[int]] = {}
+        movable = set()
+        for slot in slots.tolist():
+            line = self._lines[slot]
+            if line is not None:
+                owner = id(line.pending_class)
+                slots_of.setdefault(owner, []).append(slot)
+                unit = line.first()
+                if unit is not None and unit.rank.created <= created:
+                    movable.add(owner)
+        return np.array([slot for owner in movable for slot in slots_of[owner]], np.int64)
+
+    def holds(self, slot: int, rows: Iterable[int]) -> bool:
+        """Whether one of these rows holds a line's first unit now."""
+        ranking = self._rankings[slot]
+        if ranking is None:
+            return False
+        self._see(rows)
+        demand, most = ranking.shape.demand, self._most
+        for column, amount in demand:
+            if amount > (most[column] if column < len(most) else 0):
+                return False
+        enough = np.ones(len(self._row_list), np.bool_)
+        for column, amount in demand:
+            enough &= self._free[column] >= amount if column < len(self._free) else np.bool_(amount <= 0)
+        return any(self._nodes.open.item(row) and ranking.fits_row(row) for row in self._row_list[enough].tolist())
+
+    def holds_any(self, rows: Iterable[int]) -> bool:
+        """Whether one of these rows has enough for something eligible, or had when it was asked first since any changed."""
+        self._see(rows)
+        if self._held is None:
+            self._held = bool(self._have(np.flatnonzero(self._eligible)).any())
+        return self._held
+
+    def _have(self, slots: Ints) -> Mask:
+        """Which of some slots ask for no more than one of the rows has that were seen last."""
+        free = np.zeros((len(self._demand), len(self._row_list)), np.int64)
+        height = min(len(free), len(self._free))
+        free[:height] = self._free[:height]
+        found: Mask = np.zeros(len(slots), np.bool_)
+        if not free.shape[1]:
+            return found
+        demand = self._demand[:, slots]
+        likely = np.flatnonzero((demand <= free.max(axis=1)[:, None]).all(axis=0))
+        for place in range(free.shape[1]):
+            if not len(likely):
+                break
+            enough = (demand[:, likely] <= free[:, place, None]).all(axis=0)
+            found[likely[enough]] = True
+            likely = likely[~enough]
+        return found
+
+    def _see(self, rows: Iterable[int]) -> None:
+        """See what is free on some rows now."""
+        changes, wanted = self._nodes.changes, frozenset(rows)
+        at = changes.generation, changes.end
+        if at != self._at or wanted != self._rows:
+            self._at, self._rows = at, wanted
+            self._row_list = np.array(sorted(wanted), np.int64)
+            self._free = self._nodes.matrix[:, self._row_list]
+            self._most = self._free.max(axis=1).tolist() if wanted else []
+            self._held = None
+
+    # -- upkeep --------------------------------------------------------------------------------
+
+    def _ask(self, slot: int, shape: Shape) -> None:
+        width = max((column for column, _ in shape.demand), default=0) + 1
+        if width > len(self._demand):
+            self._demand = np.concatenate(
+                [self._demand, np.full((width - len(self._demand), len(self._used)), np.iinfo(np.int64).min)]
+            )
+        self._demand[:, slot] = np.iinfo(np.int64).min
+        for column, amount in shape.demand:
+            self._demand[column, slot] = amount
+
+    def _terms_of(self, ranking: Ranking) -> int:
+        shape, spec = ranking.shape, ranking.shape.spec
+        wanted = (shape.gpus, shape.gpu_milli) if shape.asks_devices else ()
+        terms = wanted, spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, spec.features
+        number = self._numbers.get(terms)
+        if number is None:
+            if len(self._admitted) > 2 * (len(self._lines) - len(self._unused)) + _FIRST:
+                self._renumber()
+            number = self._numbers[terms] = len(self._admitted)
+            self._admitted.append(ranking)
+        return number
+
+    def _renumber(self) -> None:
+        """Forget terms of lines that are in backoff no longer."""
+        self._numbers.clear()
+        self._admitted.clear()
+        for slot in np.flatnonzero(self._used).tolist():
+            ranking = self._rankings[slot]
+            if ranking is not None:
+                self._terms[slot] = self._terms_of(ranking)
+
+    def _grow(self) -> None:
+        old = len(self._lines)
+        more = max(_FIRST, old)
+
+        def grown(column: np.ndarray) -> np.ndarray:
+            return np.concatenate([column, np.zeros(more, column.dtype)])
+
+        self._used, self._eligible = grown(self._used), grown(self._eligible)
+        self._queues, self._terms, self._devices = grown(self._queues), grown(self._terms), grown(self._devices)
+        self._demand = np.concatenate([self._demand, np.zeros((len(self._demand), more), np.int64)], axis=1)
+        self._lines += [None] * more
+        self._rankings += [None] * more
+        self._unused += range(old + more - 1, old - 1, -1)
