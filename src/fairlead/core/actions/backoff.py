@@ -129,11 +129,6 @@ def _may_be_entitled(state: ClusterState, lines: BackoffLines) -> bool:
     return False
 
 
-def offer(state: ClusterState, rows: Sequence[int]) -> None:
-    """Rows gained capacity: of the only queue that has work to serve, the classes stand in line that one of them may hold."""
-    state.queues.waiting.offer_backoff(rows)
-
-
 def offer_all(state: ClusterState, rows: Sequence[int], checked: list[BackoffLines]) -> None:
     """The classes stand in line that one of these rows may hold, but for those of queues that were checked.
 

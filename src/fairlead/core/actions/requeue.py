@@ -111,7 +111,7 @@ def requeue(state: ClusterState, now: float) -> None:
     _check_all(state, waiting.others, rows, queues)
     with guard("requeue"):
         if backoff.alone(state):
-            backoff.offer(state, rows)
+            waiting.offer_backoff(rows)
         else:
             unquiet = backoff.unquiet(state)
             _check_all(state, {each for lines in unquiet for each in lines.classes}, rows, queues)

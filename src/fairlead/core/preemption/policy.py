@@ -247,8 +247,15 @@ class PreemptionPolicy:
         """Whether it may reclaim from a queue, now or once others below the queues above its own were evicted."""
         known = self._lenders.get(other.name)
         if known is None:
-            known = self.reclaims_from(other) or (self.nested and self.entitled and self.reclaims_from(other, self._all_beside))
+            known = self._reclaims_now(other) or (self.nested and self.entitled and self.reclaims_from(other, self._all_beside))
             self._lenders[other.name] = known
+        return known
+
+    def _reclaims_now(self, other: QueueNode) -> bool:
+        """Whether it may reclaim from a queue as things stand."""
+        known = self._lend_now.get(other.name)
+        if known is None:
+            known = self._lend_now[other.name] = self.reclaims_from(other)
         return known
 
     def _reclaims_at_once(self, other: QueueNode) -> bool:
@@ -329,10 +336,7 @@ class PreemptionPolicy:
         """Whether any of a kind may be preempted only once others were: its queue holds no more than its share by now."""
         if not kind.alike or self._wide or self.reason_of_kind(kind) is not PreemptionReason.SHARE:
             return False
-        known = self._lend_now.get(kind.queue)
-        if known is None:
-            known = self._lend_now[kind.queue] = self.reclaims_from(self.state.queues.queues[kind.queue])
-        return not known
+        return not self._reclaims_now(self.state.queues.queues[kind.queue])
 
     def _reason_of(self, task: Task, other: QueueNode) -> PreemptionReason | None:  # noqa: PLR0911 - the first reason
         """The same for one that is preemptible at all, of a queue."""

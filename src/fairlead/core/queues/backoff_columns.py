@@ -14,7 +14,6 @@ from fairlead.core.pods.tasks import Unit
 from fairlead.core.queues.lines import Line
 
 _FIRST = 16  # lines that fit in at first
-_NO_ROWS: frozenset[int] = frozenset()
 
 
 class BackoffColumns:
@@ -34,11 +33,9 @@ class BackoffColumns:
         self._numbers: dict[tuple[object, ...], int] = {}  # under which nodes admit pods -> number
         self._admitted: list[Ranking] = []  # one of each
         # What is free on some rows, as of the changes that were seen.
-        self._at: tuple[int, int] = (-1, -1)
-        self._rows: frozenset[int] = _NO_ROWS
-        self._row_list: Ints = np.zeros(0, np.int64)
+        self._at: tuple[int, int, int, frozenset[int]] = (-1, -1, 0, frozenset())
+        self._seen: Ints = np.zeros(0, np.int64)
         self._free: Ints = np.zeros((0, 0), np.int64)
-        self._most: list[int] = []  # on any of them
         self._held: bool | None = None  # whether any of them has enough for something eligible; None: not asked yet
 
     def put(self, line: Line, unit: Unit, queue: int) -> int:
@@ -105,11 +102,7 @@ class BackoffColumns:
 
     def _enough(self, row: int, slots: Ints) -> Mask:
         """Which of some slots ask for no more than a row has, and are admitted there; blind to devices, as searches are."""
-        matrix = self._nodes.matrix
-        free = np.zeros((len(self._demand), 1), np.int64)
-        height = min(len(free), len(matrix))
-        free[:height, 0] = matrix[:height, row]
-        found: Mask = np.all(self._demand[:, slots] <= free, axis=0)
+        found: Mask = np.all(self._demand[:, slots] <= self._free_on([row]), axis=0)
         if found.any():
             found = found & np.array([ranking.admits(row) for ranking in self._admitted])[self._terms[slots]]
         return found
@@ -134,50 +127,39 @@ class BackoffColumns:
         if ranking is None:
             return False
         self._see(rows)
-        demand, most = ranking.shape.demand, self._most
-        for column, amount in demand:
-            if amount > (most[column] if column < len(most) else 0):
-                return False
-        enough = np.ones(len(self._row_list), np.bool_)
-        for column, amount in demand:
-            enough &= self._free[column] >= amount if column < len(self._free) else np.bool_(amount <= 0)
-        return any(self._nodes.open.item(row) and ranking.fits_row(row) for row in self._row_list[enough].tolist())
+        enough = np.all(self._demand[:, slot, None] <= self._free, axis=0)
+        return any(self._nodes.open.item(row) and ranking.fits_row(row) for row in self._seen[enough].tolist())
 
     def holds_any(self, rows: Iterable[int]) -> bool:
         """Whether one of these rows has enough for something eligible, or had when it was asked first since any changed."""
         self._see(rows)
         if self._held is None:
-            self._held = bool(self._have(np.flatnonzero(self._eligible)).any())
+            self._held = self._any_fits(self._demand[:, self._eligible])
         return self._held
 
-    def _have(self, slots: Ints) -> Mask:
-        """Which of some slots ask for no more than one of the rows has that were seen last."""
-        free = np.zeros((len(self._demand), len(self._row_list)), np.int64)
-        height = min(len(free), len(self._free))
-        free[:height] = self._free[:height]
-        found: Mask = np.zeros(len(slots), np.bool_)
-        if not free.shape[1]:
-            return found
-        demand = self._demand[:, slots]
-        likely = np.flatnonzero((demand <= free.max(axis=1)[:, None]).all(axis=0))
-        for place in range(free.shape[1]):
-            if not len(likely):
-                break
-            enough = (demand[:, likely] <= free[:, place, None]).all(axis=0)
-            found[likely[enough]] = True
-            likely = likely[~enough]
-        return found
+    def _any_fits(self, demand: Ints) -> bool:
+        """Whether one of the rows that were seen has enough for what one column of a demand asks."""
+        if not len(self._seen):
+            return False
+        likely = demand[:, np.all(demand <= self._free.max(axis=1, keepdims=True), axis=0)]
+        return any(np.all(likely <= free[:, None], axis=0).any() for free in self._free.T)
 
     def _see(self, rows: Iterable[int]) -> None:
         """See what is free on some rows now."""
         changes, wanted = self._nodes.changes, frozenset(rows)
-        at = changes.generation, changes.end
-        if at != self._at or wanted != self._rows:
-            self._at, self._rows = at, wanted
-            self._row_list = np.array(sorted(wanted), np.int64)
-            self._free = self._nodes.matrix[:, self._row_list]
-            self._most = self._free.max(axis=1).tolist() if wanted else []
+        at = changes.generation, changes.end, len(self._demand), wanted
+        if at != self._at:
+            self._at = at
+            self._seen = np.array(sorted(wanted), np.int64)
+            self._free = self._free_on(self._seen)
             self._held = None
+
+    def _free_on(self, rows: Ints | list[int]) -> Ints:
+        """What some rows have left, as the demand has it: shape (columns, rows); nothing of what no node offers."""
+        matrix = self._nodes.matrix[: len(self._demand), rows]
+        free = np.zeros((len(self._demand), len(rows)), np.int64)
+        free[: len(matrix)] = matrix
+        return free
 
     # -- upkeep --------------------------------------------------------------------------------
 

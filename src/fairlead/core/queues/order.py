@@ -91,13 +91,11 @@ class QueueOrder:
                 if each.listed:
                     self._put(each)
             return
-        found = {id(above): above for each in self.queues.values() if each.listed for above in each.path}
-        listed = sorted(found.values(), key=lambda each: -len(each.path))
+        listed = [each for each in self.queues.values() if each.listed]
         heaps = [self._top, *(each.below for each in self.queues.values())]
         for heap in heaps:
             heap.clear()
-        for each in listed:  # from below
-            self._put(each)
+        self.enlist_all(listed)
 
     def position(self, node: QueueNode, unit: Unit, share: Callable[[QueueNode, Unit], float] | None = None) -> QueuePosition:
         """The position of a queue among all with a unit as its head, and as that of all above it. share: another than its own."""
