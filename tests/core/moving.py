@@ -42,15 +42,15 @@ _WANTED: dict[str, list[list[Item]]] = {
 class World:
     """A cluster of one queue in which a unit waits; `blocks` are the pods that only move together."""
 
-    def __init__(self, kind: str, seed: int) -> None:
+    def __init__(self, kind: str, seed: int, reservations: int = 0, fullest: float = 0.85) -> None:
         rnd = random.Random(f"{kind} {seed}")
         self.gpus = rnd.choice([2, 3]) if kind == "fractions" else 4
         count = rnd.randint(1 if kind == "fractions" else 2, 4)
-        self.state = cluster([node(f"n{i}", gpus=self.gpus) for i in range(count)], [Queue("q")], reservations=0)
+        self.state = cluster([node(f"n{i}", gpus=self.gpus) for i in range(count)], [Queue("q")], reservations=reservations)
         self.state.upsert_class(ServiceClass("stays", movable=False))
         self.state.upsert_class(ServiceClass("whole", moves_whole=True, checkpoint_interval=900.0))
         self.devices = [[1000] * self.gpus for _ in range(count)]
-        self._fill(kind, rnd)
+        self._fill(kind, rnd, fullest)
         self.wanted = rnd.choice(_WANTED[kind])
         if len(self.wanted) > 1:
             self.state.upsert_group(group("g", len(self.wanted), "q"))
@@ -60,11 +60,11 @@ class World:
         self.blocks: list[list[str]] = []
         self._who_moves()
 
-    def _fill(self, kind: str, rnd: random.Random) -> None:
+    def _fill(self, kind: str, rnd: random.Random, fullest: float) -> None:
         sizes = _SIZES[kind]
-        load = rnd.uniform(0.4, 0.85) * 1000 * self.gpus * len(self.devices)
+        load = rnd.uniform(fullest - 0.45, fullest) * 1000 * self.gpus * len(self.devices)
         number, gangs = 0, 0
-        while load > 0:
+        while load > 0 and any(self._fits(free, size) for free in self.devices for size in sizes):
             gang, members, service = "", 1, rnd.choice(["", "", "", "stays"])
             if kind in ("elastic", "gangs") and rnd.random() < 0.7:
                 gangs += 1

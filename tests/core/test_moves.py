@@ -1,5 +1,7 @@
 """Moves for what the counting of whole places does not see: parts of devices, unlike members, members of gangs; against a judge."""
 
+from itertools import product
+
 import pytest
 
 from fairlead.core import invariants
@@ -10,6 +12,7 @@ from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.pods.tasks import TaskState
+from fairlead.core.preemption import rearrange
 from tests.builders import GPU, cluster, group, node, placed, pod, preempted, queue, run
 from tests.core.moving import KINDS, LATE, World, move, verdict
 
@@ -365,6 +368,36 @@ def test_the_fewest_that_trying_all_finds_are_moved_and_no_pod_waits_in_vain(kin
             assert moved > 3 or kind == "gangs"
     assert servable >= 10
     assert not missed
+
+
+@pytest.mark.parametrize("small", [rearrange.SMALL, 0])
+def test_what_is_foreseen_of_the_last_move_is_what_trying_it_finds(small, monkeypatch):
+    monkeypatch.setattr(rearrange, "SMALL", small)
+    foreseen, after = rearrange._Last.ends_there, []
+
+    def decisions(kind, seed, reservations):
+        state = World(kind, seed, reservations, fullest=0.98).state
+        if reservations:  # what is reserved for it is closed to others
+            state.upsert_pod(pod("head", "q", gpus=4, created=0.0, priority=seed % 2))
+        decided = run(state, LATE)
+        after.append(state.moves.budget.steps(1 << 60))
+        return repr(decided)
+
+    ended = 0
+
+    def counted(self, row, blocks):
+        nonlocal ended
+        verdict = foreseen(self, row, blocks)
+        ended += verdict
+        return verdict
+
+    for kind, seed, reservations in product(("whole", "unlike", "elastic"), range(40), (0, 2)):
+        monkeypatch.setattr(rearrange._Last, "ends_there", counted)
+        found = decisions(kind, seed, reservations)
+        monkeypatch.setattr(rearrange._Last, "ends_there", lambda *_: False)
+        assert found == decisions(kind, seed, reservations), f"{kind} {seed}"
+        assert after[-1] == after[-2], f"{kind} {seed}: searches took other numbers of steps"
+    assert ended > 20
 
 
 def test_a_gang_moves_once_its_next_checkpoint_is_over():

@@ -25,9 +25,10 @@ from fairlead.core.actions.consolidate import (
 )
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Blocking
+from fairlead.core.preemption.movers import Movers
 from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy
-from fairlead.core.preemption.rearrange import Movers, Rearrangement
+from fairlead.core.preemption.rearrange import Rearrangement
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan, cause
 from fairlead.core.preemption.victim import Preemptible
@@ -82,8 +83,7 @@ def combine(
     if lacking >= bound or (plan is None and not lacking):
         return None
     preemption = PreemptionPolicy(state, unit, enforce_quota=enforce_quota, blocking=blocking)
-    near = (each for each in victims_of(state).one_by_one(preemption) if any(usable.item(task.row) for task in each[1].tasks))
-    candidates = list(islice(near, _CANDIDATES))
+    candidates = list(islice(victims_of(state).one_by_one(preemption, usable.item), _CANDIDATES))
     spent = sum(state.services.lost_with(task) for task in plan.victims) if plan is not None else 0.0
     most_lost = spent + work_waited(unit, now)
     steps = _STEPS_LESS if plan is not None else _STEPS_MORE

@@ -26,7 +26,8 @@ from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, covers, lacking
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState, Unit, rankings_of
-from fairlead.core.preemption.rearrange import Movers, Rearrangement, closed_to_moved
+from fairlead.core.preemption.movers import Movers
+from fairlead.core.preemption.rearrange import Rearrangement, closed_to_moved
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan
 from fairlead.core.preemption.worth import Worth

@@ -12,24 +12,22 @@ are tried. Iterative deepening: R. Korf, "Depth-first iterative-deepening", 1985
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
-from typing import NamedTuple
 
 import numpy as np
 
+from fairlead.api.names import AI_PROFILE
 from fairlead.core import allocation
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.units import WHOLE
-from fairlead.core.nodes.devices import INFEASIBLE
 from fairlead.core.pods import amounts
 from fairlead.core.pods.ranking import Ranking
-from fairlead.core.pods.tasks import Placeholder, Task, Unit
+from fairlead.core.pods.tasks import Placeholder, Task
+from fairlead.core.preemption.movers import Block, Movers, Sets
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.worth import Worth
 from fairlead.core.state.budgets import Guard
 from fairlead.core.state.cluster import ClusterState
-from fairlead.core.state.moves import beyond_minimum
 
 SMALL = 32
 """So many nodes at most, and every choice that differs is tried."""
@@ -37,69 +35,13 @@ _STEPS_SMALL, _STEPS = 600, 250
 _CHOICES_SMALL, _CHOICES = 24, 3
 _ROWS = 48  # on so many rows at most pods to be taken are searched for, on large clusters
 _ENOUGH = 12  # so many choices at most are compared there
-_SETS = 160  # so many sets of pods at most are tried on one row
 _FEW = 12  # so many members at most are placed together; of larger gangs one after the other
 _MOST = 6  # so many at most move for members that are placed together
 _MOST_EACH = 3  # the same for each member of a larger gang
 
 
-class Block(NamedTuple):
-    """Pods that only move together. lost: device-seconds of work that are lost with them."""
-
-    tasks: tuple[Task, ...]
-    lost: float
-
-
-class Movers:
-    """Who may move for a unit, row by row: found once for all that is tried. whole: gangs, too.
-
-    ended: keys of gangs that lose members which they need: to move another of theirs would help nothing.
-    """
-
-    def __init__(self, state: ClusterState, unit: Unit, *, whole: bool = False, ended: AbstractSet[str] = frozenset()) -> None:
-        self._state, self._unit, self._whole, self._ended = state, unit, whole, ended
-        self._rows: dict[int, list[Block]] = {}
-        self._beyond: dict[str, list[Task]] = {}
-        self._gangs: dict[str, Block | None] = {}
-
-    def on(self, row: int) -> list[Block]:
-        """The blocks of which a pod is on a row, those with which least is lost first."""
-        known = self._rows.get(row)
-        if known is None:
-            found = {id(block): block for task in self._state.nodes.pods[row].values() if (block := self._of(task)) is not None}
-            known = self._rows[row] = sorted(
-                found.values(), key=lambda each: (len(each.tasks), each.lost, -each.tasks[0].pod.created, each.tasks[0].pod.uid)
-            )
-        return known
-
-    def _of(self, task: Task) -> Block | None:
-        state, gang = self._state, task.gang
-        if task.pod.priority > self._unit.priority:
-            return None
-        if gang is None or gang.group is None:
-            return self._alone(task) if state.moves.may_leave(task) else None
-        if gang is self._unit.gang or gang.key in self._ended:
-            return None
-        if gang.key not in self._beyond:
-            self._beyond[gang.key] = beyond_minimum(gang)
-        if task in self._beyond[gang.key] and state.moves.may_leave(task):
-            return self._alone(task)
-        return self._gang_of(task) if self._whole else None
-
-    def _alone(self, task: Task) -> Block:
-        return Block((task,), self._state.services.lost_with(task))
-
-    def _gang_of(self, task: Task) -> Block | None:
-        gang, state = task.gang, self._state
-        if gang is None:
-            return None
-        if gang.key not in self._gangs:
-            members = state.moves.movable_gang(task)
-            if any(each.pod.priority > self._unit.priority for each in members):
-                members = ()
-            lost = sum(state.services.lost_with(each) for each in members)
-            self._gangs[gang.key] = Block(members, lost) if members else None
-        return self._gangs[gang.key]
+_Choice = tuple[tuple[int, float, str], int, tuple[Block, ...]]
+"""(pods, work lost, name), row, what moves off it."""
 
 
 class Rearrangement:
@@ -125,6 +67,8 @@ class Rearrangement:
         self._left = state.moves.budget.steps(min(steps, _STEPS_SMALL if self._small else _STEPS))
         self.taken = 0  # steps that the search took
         self._without = without
+        self._touched: dict[int, int] = {}  # row -> how often something is placed there, or taken from it
+        self._sets: dict[tuple[int, int], Sets] = {}  # (shape, row) as the row was before anything was tried
         self._guard = self._budgets()
 
     def _budgets(self) -> Guard | None:
@@ -165,21 +109,49 @@ class Rearrangement:
         """Place what is pending while at most so many blocks move; the state is as before if that cannot be."""
         if not pending:
             return worth(self.moved)
-        if self._left <= 0:
+        if not self._step():
             return False
-        self._left -= 1
         task, rest = pending[0], pending[1:]
         closed = self._closed(task)
         for row in self._free(task, closed):
-            if self._try(task, row, (), rest, most, guard, worth):
+            if self._try(task, row, rest, most, guard, worth):
                 return True
         if most:
+            last = _Last(self.state, task, rest)
             for row, blocks in self._taken(task, most, closed):
-                if self._try(task, row, blocks, rest, most, guard, worth):
+                if self._try_without(task, row, blocks, rest, most - len(blocks), guard, worth, last):
                     return True
         return False
 
+    def _step(self) -> bool:
+        """Take one of the steps that are left; False if none is."""
+        if self._left <= 0:
+            return False
+        self._left -= 1
+        return True
+
     def _try(
+        self,
+        task: Task,
+        row: int,
+        rest: tuple[Task, ...],
+        most: int,
+        guard: Guard | None,
+        worth: Callable[[Sequence[Task]], bool],
+    ) -> bool:
+        """Place a task on a row, and then the rest; False changes nothing."""
+        if rest and self._left <= 0:
+            return False
+        mark = self.state.log.mark()
+        self._touched[row] = self._touched.get(row, 0) + 1
+        if self._place(task, row) and self._solve(rest, most, guard, worth):
+            self.state.log.commit()
+            return True
+        self.state.log.rollback(mark)
+        self._touched[row] -= 1
+        return False
+
+    def _try_without(
         self,
         task: Task,
         row: int,
@@ -188,21 +160,31 @@ class Rearrangement:
         most: int,
         guard: Guard | None,
         worth: Callable[[Sequence[Task]], bool],
+        last: _Last,
     ) -> bool:
-        state = self.state
-        if guard is not None and blocks:
+        """The same where blocks move off the row, and get places after the task. most: so many may move besides."""
+        if guard is not None:
             guard = guard.copy()
             if not all(guard.admits(block.tasks) for block in blocks):
                 return False
-        mark, places, moved, placeholders = state.log.mark(), dict(self.removal.places), self.moved, self.placeholders
-        if blocks:
-            self.moved, self.placeholders = list(moved), dict(placeholders)
-            rest = tuple(sorted((*rest, *(made for block in blocks for made in self._take(block))), key=_largest_first))
         # What costs too much does not cost less with more that move.
-        if (not blocks or worth(self.moved)) and self._place(task, row) and self._solve(rest, most - len(blocks), guard, worth):
+        if not worth([*self.moved, *(each for block in blocks for each in block.tasks)]) or self._left <= 0:
+            return False
+        if not most and last.ends_there(row, blocks):
+            self._step()
+            return False
+        state, rows = self.state, {each.row for block in blocks for each in block.tasks}
+        mark, places, moved, placeholders = state.log.mark(), dict(self.removal.places), self.moved, self.placeholders
+        self.moved, self.placeholders = list(moved), dict(placeholders)
+        for each in rows:
+            self._touched[each] = self._touched.get(each, 0) + 1
+        made = (each for block in blocks for each in self._take(block))
+        if self._try(task, row, tuple(sorted((*rest, *made), key=_largest_first)), most, guard, worth):
             state.log.commit()
             return True
         state.log.rollback(mark)
+        for each in rows:
+            self._touched[each] -= 1
         self.removal.places, self.moved, self.placeholders = places, moved, placeholders
         return False
 
@@ -271,90 +253,86 @@ class Rearrangement:
         if not len(found):
             return []
         free = nodes.devices.total[nodes.device[found]] if shape.gpus else nodes.free[nodes.resources["cpu"]][found]
-        choices: list[tuple[tuple[int, float, str], int, tuple[Block, ...]]] = []
+        choices: list[_Choice] = []
         tried = 0
         for row in found[np.lexsort((-nodes.name_ranks.column[found], -free))].tolist():
             if not self._movers.on(row):
                 continue
             tried += 1
-            for blocks in _Sets(self.state, task, row, self._movers.on(row), most).find(thorough=self._small):
-                pods, lost = sum(len(block.tasks) for block in blocks), sum(block.lost for block in blocks)
-                choices.append(((pods, lost, nodes.names[row]), row, blocks))
+            choices += self._without_some(task, row, most)
             if not self._small and (tried >= _ROWS or len(choices) >= _ENOUGH):
                 break
         choices.sort(key=lambda each: each[0])
         kept = choices[: _CHOICES_SMALL if self._small else 2 * _CHOICES]
         return [(row, blocks) for _, row, blocks in kept]
 
+    def _without_some(self, task: Task, row: int, most: int) -> list[_Choice]:
+        """The sets of blocks on a row without which a task fits there; remembered as long as nothing was tried on it."""
+        sets = self._sets.get((task.shape.number, row)) if not self._touched.get(row) else None
+        if sets is None:
+            sets = Sets(self.state, task, row, self._movers.on(row), thorough=self._small)
+            if not self._touched.get(row):
+                self._sets[task.shape.number, row] = sets
+        name = self.state.nodes.names[row]
+        return [
+            ((sum(len(block.tasks) for block in blocks), sum(block.lost for block in blocks), name), row, blocks)
+            for blocks in sets.up_to(most)
+        ]
 
-class _Sets:
-    """Sets of blocks on one row without which a task fits there; none that contains a smaller one."""
 
-    def __init__(self, state: ClusterState, task: Task, row: int, blocks: Sequence[Block], most: int) -> None:
-        self._nodes, self._shape, self._row, self._most = state.nodes, task.shape, row, most
-        alike: dict[tuple[object, ...], list[Block]] = {}
-        for block in blocks:
-            if block.tasks[0].row < 0:
-                continue  # taken already
-            here = [each for each in block.tasks if each.row == row]
-            if here and not (len(block.tasks) == 1 and here[0].shape is task.shape):
-                key = (len(block.tasks) > 1 and id(block), *((each.shape.number, _shared_by(each)) for each in here))
-                alike.setdefault(key, []).append(block)
-        self._groups = list(alike.values())
-        self._tried = 0
-        self._found: list[tuple[Block, ...]] = []
+class _Last:
+    """Whether the search ends where a task takes a place from the last blocks that may move; found without trying it.
 
-    def find(self, *, thorough: bool) -> list[tuple[Block, ...]]:
-        """The sets, smallest first. thorough: larger ones, too, of pods that may find places more easily."""
-        nodes, row = self._nodes, self._row
-        there = [each for group in self._groups for block in group for each in block.tasks if each.row == row]
-        if not amounts.fits(nodes, row, self._shape.demand, amounts.by_column(there)):
-            return []
-        start = {column: nodes.free[column].item(row) for column, _ in self._shape.demand}
-        for size in range(1, self._most + 1):
-            self._choose(0, size, (), start, nodes.device.item(row))
-            if self._tried >= _SETS or (self._found and not thorough):
-                break
-        return self._found
+    The largest of what is pending then is placed next. It has a place only where it had one before, or on the row that was left.
+    rest: what is pending besides what moves.
+    """
 
-    def _choose(self, first: int, size: int, chosen: tuple[Block, ...], free: dict[int, int], state: int) -> None:
-        if not size:
-            self._tried += 1
-            if self._fits(free, state) and not any(set(map(id, less)) <= set(map(id, chosen)) for less in self._found):
-                self._found.append(chosen)
-            return
-        devices = self._nodes.devices
-        for index in range(first, len(self._groups)):
-            left, after, taken = dict(free), state, chosen
-            for count, block in enumerate(self._groups[index][:size], 1):
-                taken = (*taken, block)
-                for each in block.tasks:
-                    if each.row != self._row:
-                        continue
-                    for column, amount in each.shape.demand:
-                        if column in left:
-                            left[column] += amount
-                    if each.devices:
-                        after = devices.give(after, each.devices, each.shape.gpu_milli)
-                if self._tried >= _SETS:
-                    return
-                self._choose(index + 1, size - count, taken, left, after)
+    def __init__(self, state: ClusterState, task: Task, rest: tuple[Task, ...]) -> None:
+        self._state, self._task, self._rest = state, task, rest
+        self._rows: dict[tuple[int, bool], list[int]] = {}  # (shape, whether it is of the unit) -> where it fits
 
-    def _fits(self, free: dict[int, int], state: int) -> bool:
-        shape = self._shape
-        if any(free[column] < amount for column, amount in shape.demand):
+    def ends_there(self, row: int, blocks: tuple[Block, ...]) -> bool:
+        """Whether what is placed next has no place for certain; False: it may have one."""
+        gone = [each for block in blocks for each in block.tasks]
+        if not all(each.row == row and each.shape.labels is None and each.shape.profile == AI_PROFILE for each in gone):
+            return False  # other rows have more, too, or their placeholders are of another shape
+        pending = [(each, each.unit is not None) for each in self._rest] + [(each, False) for each in gone]
+        largest = max(_size(each) for each, _ in pending)
+        following = {(each.shape.number, own): each for each, own in pending if _size(each) == largest}
+        return self._is_placed(row) and not any(self._has_place(each, row, gone, own=own) for (_, own), each in following.items())
+
+    def _is_placed(self, row: int) -> bool:
+        """Whether the task itself has its place for certain once the blocks are gone."""
+        task = self._task
+        if task.ranking.relations or task.shape.leaves_gpu_headroom:
             return False
-        return not shape.asks_devices or shape.fit.one_cost(state) != INFEASIBLE
+        return task.unit is None or self._state.queues.limits.over_limit(task, row=row) is None
+
+    def _has_place(self, task: Task, left: int, gone: Sequence[Task], *, own: bool) -> bool:
+        """Whether what is placed next may have a place, on the row that was left or elsewhere. own: it is of the unit."""
+        if task.ranking.relations or any(row != left for row in self._open(task.ranking, own=own)):
+            return True
+        back = amounts.by_column((self._task,))
+        return amounts.fits(self._state.nodes, left, task.shape.demand, amounts.by_column(gone), back)
+
+    def _open(self, ranking: Ranking, *, own: bool) -> list[int]:
+        """The rows where it fits now. What moves gets none that is reserved; no reservation ends because others leave a row."""
+        rows = self._rows.get((ranking.shape.number, own))
+        if rows is None:
+            fits = ranking.keys() >= 0
+            kept = None if own else self._state.reserved.kept_from_all(_reserved_for_none(ranking))
+            rows = self._rows[ranking.shape.number, own] = np.flatnonzero(fits if kept is None else fits & ~kept).tolist()
+        return rows
 
 
-def _shared_by(task: Task) -> tuple[int, ...]:
-    """The devices by which pods of one shape differ: those of which they have a part."""
-    return task.devices if task.shape.gpus and task.shape.gpu_milli < WHOLE else ()
+def _size(task: Task) -> tuple[int, int, int]:
+    shape = task.shape
+    return shape.device_milli, shape.cpu, shape.memory
 
 
 def _largest_first(task: Task) -> tuple[int, int, int, int, str]:
-    shape = task.shape
-    return -shape.device_milli, -shape.cpu, -shape.memory, task.unit is None, task.pod.uid
+    devices, cpu, memory = _size(task)
+    return -devices, -cpu, -memory, task.unit is None, task.pod.uid
 
 
 def closed_to_moved(state: ClusterState, task: Task) -> Mask | None:

@@ -147,17 +147,15 @@ def _for_one(preemption: PreemptionPolicy) -> Plan | None:
     """The cheapest node for a single pod: each candidate is solved exactly, then compared."""
     state, unit = preemption.state, preemption.unit
     task = unit.tasks[0]
-    admitted: Mask | None = None
+    may_have = _MayHave(state, task)
     best: tuple[tuple[object, ...], int, list[Preemptible]] | None = None
     examined = 0
     tried: dict[int, list[Preemptible]] = {}
-    for reason, cheapest in victims_of(state).one_by_one(preemption):
+    for reason, cheapest in victims_of(state).one_by_one(preemption, may_have):
         if not tried and (plan := _at_once(preemption, (reason, cheapest))) is not None:
             return plan
         for row in sorted({each.row for each in cheapest.tasks}, key=state.nodes.names.__getitem__):
-            if admitted is None:
-                admitted = _may_have(state, task)
-            if row in tried or not admitted[row] or state.placement.takes(task, row):
+            if row in tried or not may_have(row) or state.placement.takes(task, row):
                 continue  # a row that it fits already is reserved for those nominated there: nothing need be evicted
             victims = tried[row] = victims_of(state).on_row(preemption, row)
             mark = state.log.mark()
@@ -182,6 +180,26 @@ def _for_one(preemption: PreemptionPolicy) -> Plan | None:
     return _on_row(preemption, *best[1:])
 
 
+class _MayHave:
+    """Whether a task may have a row, whatever is there now. Most often only the first that is asked about is of interest: from
+    the second on all are found at once.
+    """
+
+    def __init__(self, state: ClusterState, task: Task) -> None:
+        self._state, self._task = state, task
+        self._first: tuple[int, bool] | None = None
+        self._all: Mask | None = None
+
+    def __call__(self, row: int) -> bool:
+        if self._all is None:
+            if self._first is None:
+                self._first = row, bool(_may_have(self._state, self._task, slice(row, row + 1))[0])
+            if self._first[0] == row:
+                return self._first[1]
+            self._all = _may_have(self._state, self._task)
+        return self._all.item(row)
+
+
 def _on_row(preemption: PreemptionPolicy, row: int, chosen: list[Preemptible]) -> Plan | None:
     """The plan for a single pod on a row; None if what leaves would take its place back."""
     down = [each for _, victim in chosen for each in victim.tasks]
@@ -193,13 +211,16 @@ def _on_row(preemption: PreemptionPolicy, row: int, chosen: list[Preemptible]) -
 
 
 def _at_once(preemption: PreemptionPolicy, cheapest: Preemptible) -> Plan | None:
-    """The plan that the cheapest victim of all gives if it is a single pod and its place is enough: none costs less."""
+    """The plan that the cheapest victim of all gives if it is a single pod and its place is enough: none costs less.
+
+    The unit may have that place.
+    """
     state, unit = preemption.state, preemption.unit
     if len(cheapest[1].tasks) > 1 or state.budgets.may_block:
         return None  # budgets are checked for all victims of a node together
     task, (victim,) = unit.tasks[0], cheapest[1].tasks
     row = victim.row
-    if not _may_have(state, task, slice(row, row + 1))[0] or state.placement.takes(task, row):
+    if state.placement.takes(task, row):
         return None
     if len(victims_of(state).with_rest(preemption, [cheapest])) > 1:
         return None

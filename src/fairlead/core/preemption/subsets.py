@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fairlead.core.model.units import WHOLE
-from fairlead.core.pods.amounts import by_column, covers, lacking
+from fairlead.core.pods.amounts import Amounts, by_column, covers, lacking
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy
@@ -50,12 +50,16 @@ def _search_one(
     there: _There, core: Unit, rows: Sequence[int], fits: Callable[[Sequence[int]], bool]
 ) -> list[Preemptible] | None:
     """The cheapest set for one choice of rows, victim by victim; else with those together that share a device."""
+    state = there.preemption.state
+    missing = lacking(state.nodes, list(rows), by_column(core.tasks))
     near = list({id(each[1]): each for each in there.near(rows)}.values())
-    found = _Search(there, core, rows, fits, [(each,) for each in near], whole=False).run()
+    if not covers(by_column(task for _, victim in near for task in victim.tasks if task.row in rows), missing):
+        return None
+    found = _Search(there, core, rows, fits, [(each,) for each in near], missing, whole=False).run()
     if found or not wants_whole(core):
         return found
-    together = by_device(there.preemption.state, near, rows)
-    return _Search(there, core, rows, fits, together, whole=True).run() if together else None
+    together = by_device(state, near, rows)
+    return _Search(there, core, rows, fits, together, missing, whole=True).run() if together else None
 
 
 class _There:
@@ -79,7 +83,7 @@ class _There:
 
 
 class _Search:
-    """One choice of rows. whole: only sets that leave as many whole devices as the unit asks for are tried."""
+    """One choice of rows, which lack so much. whole: only sets that leave as many whole devices as the unit asks for."""
 
     def __init__(
         self,
@@ -88,6 +92,7 @@ class _Search:
         rows: Sequence[int],
         fits: Callable[[Sequence[int]], bool],
         near: Iterable[Together],
+        missing: Amounts,
         *,
         whole: bool,
     ) -> None:
@@ -95,7 +100,7 @@ class _Search:
         self.fits = fits
         self.steps = _EACH
         self.best: list[Preemptible] | None = None
-        self.missing = lacking(self.state.nodes, list(rows), by_column(core.tasks))
+        self.missing = missing
         self.devices = sum(task.shape.gpus for task in core.tasks) if whole else 0
         self.classes = self._classes(near)
 

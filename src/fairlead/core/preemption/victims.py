@@ -6,7 +6,7 @@ that their gangs can do without have lists of their own: they go before all othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
@@ -82,11 +82,14 @@ class VictimTable:
         else:
             self.state.queues.accounts.changes.note(task.pod.uid for task in fresh)
 
-    def one_by_one(self, preemption: PreemptionPolicy) -> Iterator[Preemptible]:
-        """Victims that a unit may preempt, each by itself, cheapest first; whatever budgets allow."""
+    def one_by_one(self, preemption: PreemptionPolicy, where: Callable[[int], bool]) -> Iterator[Preemptible]:
+        """Victims that a unit may preempt, each by itself, cheapest first; whatever budgets allow.
+
+        where: rows of which they must hold one.
+        """
         nothing = PlannedVictims(preemption)
         for reason, victim in self._near(preemption, alone=True):
-            if nothing.is_reclaimable(reason, victim):
+            if any(where(task.row) for task in victim.tasks) and nothing.is_reclaimable(reason, victim):
                 yield reason, victim
 
     def in_order(self, preemption: PreemptionPolicy, where: Mask | None = None) -> Iterator[Preemptible]:

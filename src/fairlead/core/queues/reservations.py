@@ -232,6 +232,14 @@ class Reservations:
                     closed[row] = True
         return closed
 
+    def kept_from_all(self, task: Task) -> Mask | None:
+        """The same for a task of no queue, as far as it stays so whatever else leaves its place: the fewer hold something, the
+        fewer would be served before what a hold is for. What the task's own queue holds must not matter.
+        """
+        if any(hold.unit is not None and hold.unit.tasks[0].queue == task.queue for hold in self.holds.values()):
+            return None
+        return self.closed(task) if self.holds else None
+
     def exhausts(self, hold: Hold, task: Task) -> QueueNode | None:
         """The queue that may not hold both a task and the head for which a hold is; None if all on their paths may."""
         head, unit, queues = hold.head, hold.unit, self.queues
