@@ -331,6 +331,9 @@ def test_what_if_touches_nothing(box, tmp_path):
     table = CliRunner().invoke(app, ["whatif", "--snapshot", str(snapshot), "--add-nodes", "2", "-f", str(more)])
     assert table.exit_code == 0, table.output
     assert "default/sweep-0" in table.output
+    (tmp_path / "folder").mkdir()
+    failed = box.fairlead("whatif", "--add-nodes", "1", "--save", str(tmp_path / "folder"))
+    assert (failed.exit_code, "cannot be written" in failed.output) == (2, True), failed.output
     for wrong in (["--quota", "vision"], ["--add-nodes", "many"], ["-f", str(tmp_path / "none")], ["--snapshot", str(more)]):
         assert CliRunner().invoke(app, ["whatif", "--snapshot", str(snapshot), *wrong]).exit_code == 2
 

@@ -158,7 +158,14 @@ def test_the_admission_configuration_names_the_highest_tier_unless_told():
         ({"ports": [70000]}, "between 1 and 65535"),
     ],
 )
-def test_deployments_that_would_fail_later_fail_now(arguments, said):
+def test_deployments_that_would_fail_later_fail_before_anything_is_registered(arguments, said, monkeypatch):
+    register = pulumi.ComponentResource.__init__
+
+    def watched(self, *given, **named):
+        assert not isinstance(self, AutoscaledDeployment), "it is registered already"
+        register(self, *given, **named)
+
+    monkeypatch.setattr(pulumi.ComponentResource, "__init__", watched)
     assert said in refused(AutoscaledDeployment, "d", **arguments)
 
 

@@ -111,7 +111,10 @@ class _Simulation(msgspec.Struct, frozen=True):
         from fairlead.simulation import whatif as trial
 
         if self.save is not None:
-            self.save.write_bytes(msgspec.json.encode(objects))
+            try:
+                self.save.write_bytes(msgspec.json.encode(objects))
+            except OSError as error:
+                fail(f"--save {self.save} cannot be written: {error}", Exit.USAGE)
         question = self.question
         changed = msgspec.structs.replace(objects, nodes=list(objects.nodes))
         try:

@@ -182,10 +182,12 @@ class AutoscaledDeployment(pulumi.ComponentResource):
         followed = _followed(metrics, resources["requests"])
         if queue is not None:
             checks.name(queue, "queue", 63)
+        process = _process(command, env, ports)
+        behaviour = {"behavior": {"scale_down": scale_down.behaviour()}} if scale_down is not None else {}
         super().__init__("fairlead:index:AutoscaledDeployment", name, None, opts)
         chosen = {**(labels or {}), "app": app}
         metadata: Any = {"name": app, "namespace": namespace, "labels": chosen}
-        pod = _pod({"name": app, "image": image, "resources": resources, **_process(command, env, ports)}, priority_class)
+        pod = _pod({"name": app, "image": image, "resources": resources, **process}, priority_class)
         template = _queued(pod, chosen, queue, scheduler_name)
         spec: Any = {"replicas": replicas, "selector": {"match_labels": {"app": app}}, "template": template}
         deployment = kubernetes.apps.v1.Deployment(
@@ -200,7 +202,7 @@ class AutoscaledDeployment(pulumi.ComponentResource):
             "min_replicas": min_replicas,
             "max_replicas": max_replicas,
             "metrics": followed,
-            **({"behavior": {"scale_down": scale_down.behaviour()}} if scale_down is not None else {}),
+            **behaviour,
         }
         inside = pulumi.ResourceOptions(parent=self)
         autoscaler = kubernetes.autoscaling.v2.HorizontalPodAutoscaler(

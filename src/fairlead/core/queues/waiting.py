@@ -22,8 +22,6 @@ from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.stopped import Stop
 from fairlead.core.queues.tree import PendingClass, QueueNode, QueuePosition, QueueTree, UnitKey, pending_class_of
 
-"""Pending classes that a queue keeps though nothing waits in them, besides as many as there are others."""
-
 
 class BlockedBy(NamedTuple):
     """The job that waits and would take a place in turn, and the victims whose place that is."""
