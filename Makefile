@@ -108,8 +108,9 @@ protobuf: testbed  ## write the numbers of fields in Kubernetes' protobuf
 soak: testbed  ## long runs, not part of make test
 	$(RUN) --no-sync pytest -n 2 --dist loadgroup -m "slow and not chart" tests
 
-differential: testbed  ## 50,000 random clusters against kube-scheduler's real plugins (some minutes)
+differential: testbed  ## 50,000 random clusters against kube-scheduler's real plugins, 50,000 device selectors against Kubernetes' evaluation (some minutes)
 	$(RUN) --no-sync fairlead bench differential --seeds 0-49999
+	$(RUN) --no-sync fairlead bench cel --differential --seeds 0-4999
 
 DECISIONS = .cache/decisions/$(shell git rev-parse --verify --quiet '$(BASE)^{commit}')
 

@@ -39,6 +39,8 @@ COMMANDS = {
     "unschedulable": f"{CLUSTER} --workload unschedulable --nodes 5000 --pods 10000 --schedulers fairlead",
     "preempt": f"{CLUSTER} --workload preempt --nodes 1000 --pods 500 --schedulers fairlead,kube-scheduler,bare-binder-events",
     "differential": "bench differential --seeds 0-49999",
+    "selectors, differential": "bench cel --differential --seeds 0-4999",
+    "selectors": "bench cel --seeds 0-199",
     "fuzz": "bench fuzz --pods 100000",
     "worlds, evictions": "bench worlds --kind evictions --seeds 0-1999",
     "worlds, victims": "bench worlds --kind victims --seeds 0-1999",

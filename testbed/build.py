@@ -89,6 +89,9 @@ HELM = Program(
 )
 """Built by `make chart-test` only."""
 
+SELECTORS = Program("cel", {"cel-judge": "."})
+"""Kubernetes' evaluation of device selectors; built by `fairlead bench cel` and by `python -m testbed.selectors` only."""
+
 
 def cache() -> Path:
     """Where builds are kept."""
@@ -97,7 +100,7 @@ def cache() -> Path:
 
 def binary(name: str) -> Path:
     """The path of a program, built if it is not there yet."""
-    for program in (*PROGRAMS, SCHEDULER, HELM):
+    for program in (*PROGRAMS, SCHEDULER, HELM, SELECTORS):
         if name in program.packages:
             return build(program, optimized=program is SCHEDULER) / name
     raise KeyError(f"no program {name!r} in the testbed")

@@ -22,6 +22,7 @@ DRAWINGS = {
     "architecture.md": 2,
     "design/cluster-in-a-box.md": 1,
     "design/core-layers.md": 1,
+    "design/expressions.md": 1,
     "design/history-databases.md": 1,
     "design/install.md": 1,
     "design/standby.md": 1,

@@ -299,6 +299,32 @@ def _replay(folder: Path, only: list[str] | None, result: DecisionsResult, *, te
 
 
 @app.command()
+def cel(
+    differential: Annotated[
+        bool, typer.Option("--differential", help="Compare with Kubernetes' evaluation of selectors.")
+    ] = False,
+    seeds: Annotated[str, typer.Option(help="First and last seed: ten expressions each, over one device.")] = "0-1999",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Device selectors: what one takes; with --differential, Kubernetes' verdicts on random ones: no unlisted difference."""
+    find_checkout()
+    chosen = seeds_of(seeds)
+    if not differential:
+        from testbed.selectors import speed
+
+        taken = speed.run(chosen)
+        emit(taken, output, lambda: print_table("bench cel", msgspec.to_builtins(taken)))
+        return
+    from testbed.selectors import differential as bench
+
+    with progress("selectors") as report:
+        result = bench.run(chosen, report)
+    emit(result, output, lambda: print_table("bench cel --differential", msgspec.to_builtins(result)))
+    if result.different:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
 def differential(
     seeds: Annotated[str, typer.Option(help="First and last seed.")] = "0-1999",
     output: OutputOption = Output.TABLE,

@@ -7,14 +7,12 @@ message and reason. Not: namespace selectors, variables, audit annotations, auth
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-import cel
-
 from fairlead.cluster.simulated.errors import StatusError, forbidden
 from fairlead.cluster.simulated.resources import Catalog, Resource
+from fairlead.cluster.simulated.rules import evaluated
 from fairlead.cluster.simulated.store import Object, Store
 
 _POLICIES = "admissionregistration.k8s.io/validatingadmissionpolicies"
@@ -81,12 +79,6 @@ def _narrowed(value: Any, members: Mentioned) -> Any:
     return {name: _narrowed(value[name], below) for name, below in members.items() if name in value}
 
 
-@lru_cache(maxsize=256)
-def _compiled(expression: str) -> Callable[[dict[str, Any]], Any]:
-    execute: Callable[[dict[str, Any]], Any] = cel.compile(expression).execute
-    return execute
-
-
 def admit(store: Store, catalog: Catalog, request: Request) -> None:
     """Raise `StatusError` if a policy denies the request."""
     if not store.count(_BINDINGS):
@@ -135,7 +127,7 @@ def _judge(store: Store, catalog: Catalog, policy: Object, binding: Object, boun
         if not _evaluate(validation["expression"], context, policy, request):
             message = validation.get("message") or f"failed expression: {validation['expression']}"
             if validation.get("messageExpression"):
-                message = str(_compiled(validation["messageExpression"])(context))
+                message = str(evaluated(validation["messageExpression"], context))
             raise _denied(request, binding, bound_as, message, validation.get("reason", "Invalid"))
 
 
@@ -144,7 +136,7 @@ def _evaluate(expression: str, context: dict[str, Any], policy: Object, request:
     spoken = ((name, value, mentioned(expression, name)) for name, value in context.items())
     seen = {name: _narrowed(value, members) for name, value, members in spoken if members is not None}
     try:
-        return bool(_compiled(expression)(seen))
+        return bool(evaluated(expression, seen))
     except Exception as error:
         if policy.get("failurePolicy") == "Ignore":
             return True

@@ -1,0 +1,1 @@
+"""Dynamic Resource Allocation: claims for devices, and which devices satisfy them."""

@@ -1,0 +1,199 @@
+"""Device selectors: Kubernetes' recorded verdicts, random devices, mistakes, and what is remembered."""
+
+import json
+import lzma
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fairlead.core.dra import selectors
+from fairlead.core.dra.selectors import DeviceView, Quantity, SelectorError, Version, compile_selector
+from fairlead.expressions import quantities, versions
+from fairlead.expressions.environment import COSTLIEST, LONGEST
+from testbed.selectors import differential, random_selectors, table
+from testbed.selectors.differential import Comparison, Said, compare, device_of, ours
+
+RECORDED = json.loads(lzma.decompress(Path(__file__).with_name("selectors.json.xz").read_bytes()))
+_KNOWN_COSTS = ("flatten(", "sortBy(", "google.protobuf.")  # what the library knows less of than Kubernetes
+
+GPU = DeviceView(
+    driver="gpu.example.com",
+    attributes={"model": "a100", "index": 3, "driverVersion": versions.parse("550.54.15"), "net.example.com/link": "x"},
+    capacity={"memory": quantities.parse("40Gi")},
+)
+
+
+def test_recorded_verdicts_are_those_of_the_judge_and_of_the_cases_that_are_drawn_now():
+    assert RECORDED["judge"] == differential.JUDGE == "k8s.io/dynamic-resource-allocation v0.36.3"
+    questions = [*table.cases(), *(case for seed in range(400) for case in random_selectors.cases(seed))]
+    assert RECORDED["questions"] == questions, "write them anew: python -m testbed.selectors"
+
+
+@pytest.fixture(scope="module")
+def compared():
+    result = Comparison(RECORDED["judge"])
+    compare(RECORDED["questions"], [Said(*each) for each in RECORDED["answers"]], result)
+    return result
+
+
+def test_every_verdict_is_that_of_kubernetes(compared):
+    result = compared
+    assert [
+        each for each in result.found if not (each.startswith("cost: ") and any(known in each for known in _KNOWN_COSTS))
+    ] == []
+    assert result.cases == len(RECORDED["answers"]) > 4000
+    assert result.different == 0
+    assert sum(result.listed_exceptions.values()) < result.cases / 100
+    assert all(result.verdicts[verdict] > 500 for verdict in ("compile", "error", "false", "true"))
+
+
+def test_every_listed_exception_is_one_that_occurs(compared):
+    assert set(compared.listed_exceptions) == {each.name for each in differential.EXCEPTIONS}
+
+
+def test_a_wrong_verdict_would_be_found():
+    question = {"expression": "device.driver == 'a'", "driver": "a", "attributes": {}, "capacity": {}}
+    mine = ours(question)
+    assert mine == Said("true", 3)
+    for judge, found in ((Said("false", 3), "judge false"), (Said("true", 4), "judge 4")):
+        result = Comparison("")
+        compare([question], [judge], result)
+        assert found in result.found[0]
+    assert result.different == 0
+    assert result.different_costs == 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem", "place", "message"),
+    [
+        ("device.driver ==", "syntax", (1, 17), "Syntax error"),
+        ("device.driver ==\n gpu", "type", (2, 2), "undeclared reference to 'gpu'"),
+        ("device.shape == 'a'", "type", (1, 7), "undefined field 'shape'"),
+        ("device.driver", "type", (1, 1), "must evaluate to bool or the unknown type, not string"),
+        ("1 + 'a' == 2", "type", (1, 3), "no matching overload"),
+        ("[1, 'a'].size() == 2", "type", (1, 5), "expected type 'int' but found 'string'"),
+        ("'a'.matches('[')", "type", (1, 13), "invalid regular expression"),
+        ("int('a') == 1", "type", (1, 5), "invalid int argument"),
+        ("'%d'.format(['a']) == ''", "type", (1, 14), "does not take string"),
+        ("format.dns1123Label().validate('a').hasValue()", "unsupported", (1, 1), "named formats"),
+        ("lists.range(1000).all(a, lists.range(1000).all(b, a == b))", "cost", (0, 0), "1000000 is allowed"),
+        (f"'{'x' * LONGEST}' == device.driver", "length", (0, 0), f"{LONGEST} are allowed"),
+    ],
+)
+def test_what_does_not_compile_says_where_and_why(expression, problem, place, message):
+    for _ in range(2):  # also where it is remembered
+        with pytest.raises(SelectorError) as raised:
+            compile_selector(expression)
+        error = raised.value
+        assert (error.problem, (error.line, error.column)) == (problem, place)
+        assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("device.attributes['gpu.example.com'].size == 1", "size"),
+        ("device.attributes['none.example.com'].model == 'a100'", "model"),
+        ("device.attributes['gpu.example.com'].model > 1", "overload"),
+        ("device.attributes['gpu.example.com'].driverVersion == '550.54.15'", "another type"),
+        ("device.attributes['gpu.example.com'].model", "str and not bool"),
+        ("device.attributes['gpu.example.com'].index / 0 == 1", "divide by zero"),
+        ("quantity(device.driver).isInteger()", "not a quantity"),
+    ],
+)
+def test_what_fails_for_a_device_says_why_each_time(expression, message):
+    selector = compile_selector(expression)
+    for _ in range(2):
+        with pytest.raises(SelectorError) as raised:
+            selector.matches(GPU)
+        assert raised.value.problem == "evaluation"
+        assert message in str(raised.value)
+
+
+def test_a_selector_is_the_same_object_for_the_same_text():
+    assert compile_selector("device.driver == 'b'") is compile_selector("device.driver == 'b'")
+
+
+def test_verdicts_are_remembered_by_what_a_device_presents(monkeypatch):
+    selector = compile_selector("device.attributes['gpu.example.com'].index == 3 && device.driver != 'remembered'")
+    calls = Counter()
+    inner = type(selector)._verdict
+
+    def counted(self, device):
+        calls["evaluated"] += 1
+        return inner(self, device)
+
+    monkeypatch.setattr(type(selector), "_verdict", counted)
+    twin = DeviceView(GPU.driver, dict(reversed(GPU.attributes.items())), {"memory": quantities.parse("40960Mi")})
+    assert [selector.matches(each) for each in (GPU, GPU, twin)] == [True] * 3
+    assert calls["evaluated"] == 1
+    # 1 and true are other values, though Python takes them for equal.
+    for value, verdict in ((1, True), (True, False)):
+        device = DeviceView("d", {"x": value}, {})
+        assert compile_selector("device.attributes['d'].x == 1").matches(device) is verdict
+    assert calls["evaluated"] == 3
+
+
+def test_what_is_remembered_is_bounded(monkeypatch):
+    monkeypatch.setattr(selectors, "_REMEMBERED_VERDICTS", 8)
+    selector = compile_selector("device.attributes['d'].x % 2 == 0 && device.driver == 'd'")
+    for value in range(50):
+        assert selector.matches(DeviceView("d", {"x": value}, {})) is (value % 2 == 0)
+    assert len(selector._verdicts) == 8
+    assert selectors._compiled.cache_info().maxsize == 1024
+
+
+def test_a_verdict_is_the_same_remembered_or_not():
+    for seed in range(1000, 1030):
+        for question in random_selectors.cases(seed):
+            first, again = ours(question), ours(question)
+            assert first == again
+
+
+def test_expressions_of_random_characters_raise_nothing_else():
+    draw = random.Random(7)
+    pieces = [
+        *"()[]{}.,?:!&|<>=+-*/%\"'\\ \n",
+        "device",
+        "attributes",
+        "in",
+        "1",
+        "a",
+        "has(",
+        "cel.bind(",
+        "é",
+        "\x00",
+        "[?",
+        "\ud800",
+    ]
+    seen = Counter()
+    for _ in range(2000):
+        text = "".join(draw.choice(pieces) for _ in range(draw.randrange(1, 12)))
+        try:
+            compile_selector(text)
+            seen["valid"] += 1
+        except SelectorError as error:
+            seen[error.problem] += 1
+    assert seen["syntax"] > 1000
+
+
+def test_a_cost_bounds_what_is_evaluated():
+    dear = "lists.range(90).all(a, lists.range(90).all(b, a + b >= 0))"
+    assert 50_000 < compile_selector(dear).cost <= COSTLIEST
+    assert compile_selector(dear).matches(GPU)
+    # The library ends an evaluation of more than 10,000 steps of macros, within the cost limit though they may be.
+    dearer = compile_selector(dear.replace("90", "250"))
+    assert dearer.cost <= COSTLIEST
+    with pytest.raises(SelectorError, match="Iteration budget exceeded"):
+        dearer.matches(GPU)
+    nested = "device.attributes[" * 60 + "'x'" + "].y" * 60  # a key that is evaluated twice would be 2 ** 60 times here
+    with pytest.raises(SelectorError):
+        compile_selector(f"{nested} == 1").matches(GPU)
+
+
+def test_devices_of_questions_are_read_whole():
+    view = device_of({"driver": "d", "attributes": {"v": {"version": "1.2.3"}, "b": {"bool": True}}, "capacity": {"m": "1Ki"}})
+    assert view == DeviceView("d", {"v": Version(1, 2, 3), "b": True}, {"m": quantities.parse("1Ki")}, False)
+    assert view.capacity["m"] == Quantity(1024)
