@@ -44,8 +44,8 @@ class Exception_(msgspec.Struct, frozen=True):  # noqa: N801 - not an exception 
 _DERIVED = re.compile(r"\.(add|sub)\(")
 _LISTS = re.compile(r"\.(flatten|sortBy)\(")
 _BOUND = re.compile(r"cel\.bind\(\w+, device\.(attributes|capacity),")
-_HELD_AS_DECIMAL = re.compile(r"\.[0-9]+[KMGTPE]i|[0-9]{16}")
-_WHOLE = re.compile(r"\.(isInteger|asInteger)\(\)")
+_HELD_AS_DECIMAL = re.compile(r"\.[0-9]|[0-9]m\\?\"|[PE]i|[0-9]{16}")
+_COMPUTED = re.compile(r"\.(isInteger|asInteger|add|sub)\(")
 EXCEPTIONS = (
     Exception_(
         "derived quantity",
@@ -73,9 +73,19 @@ EXCEPTIONS = (
         lambda question, judge, mine: ".format(" in question and {judge.verdict, mine.verdict} == {"true", "false"},
     ),
     Exception_(
-        "integer quantity",
-        "upstream gives no integer of a quantity that it holds as a decimal, such as 1.5Gi, though it is a whole number",
-        lambda question, _, __: bool(_WHOLE.search(question) and _HELD_AS_DECIMAL.search(question)),
+        "nesting",
+        "the library reads 32 levels of nesting, upstream 250",
+        lambda _, __, mine: mine.verdict == "compile" and "nested deeper" in mine.message,
+    ),
+    Exception_(
+        "iterations",
+        "the library ends an evaluation after 10,000 steps of macros, upstream by its cost",
+        lambda _, __, mine: mine.verdict == "error" and "Iteration budget" in mine.message,
+    ),
+    Exception_(
+        "decimal quantity",
+        "what upstream holds as a decimal, such as 1.5Gi, is no integer though it be whole, and add and sub change it in place",
+        lambda question, _, __: bool(_COMPUTED.search(question) and _HELD_AS_DECIMAL.search(question)),
     ),
     Exception_(
         "named formats",

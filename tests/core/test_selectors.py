@@ -1,5 +1,6 @@
 """Device selectors: Kubernetes' recorded verdicts, random devices, mistakes, and what is remembered."""
 
+import itertools
 import json
 import lzma
 import random
@@ -10,8 +11,9 @@ import pytest
 
 from fairlead.core.dra import selectors
 from fairlead.core.dra.selectors import DeviceView, Quantity, SelectorError, Version, compile_selector
-from fairlead.expressions import quantities, versions
+from fairlead.expressions import defaults, quantities, versions
 from fairlead.expressions.environment import COSTLIEST, LONGEST
+from fairlead.expressions.tree import Tree
 from testbed.selectors import differential, random_selectors, table
 from testbed.selectors.differential import Comparison, Said, compare, device_of, ours
 
@@ -188,9 +190,34 @@ def test_a_cost_bounds_what_is_evaluated():
     assert dearer.cost <= COSTLIEST
     with pytest.raises(SelectorError, match="Iteration budget exceeded"):
         dearer.matches(GPU)
-    nested = "device.attributes[" * 60 + "'x'" + "].y" * 60  # a key that is evaluated twice would be 2 ** 60 times here
-    with pytest.raises(SelectorError):
-        compile_selector(f"{nested} == 1").matches(GPU)
+
+
+def test_a_key_is_evaluated_once_however_deep_it_stands():
+    sizes = []
+    for depth in range(1, 11):  # a key that stood there twice would be there 2 ** 10 times
+        nested = "device.attributes[" * depth + "'d'" + "].y" * depth
+        tree = Tree(selectors._environment()._checker.compile(nested).serialize(), nested)
+        defaults.rewrite(tree, of_devices=True)
+        sizes.append(len(tree.serialized()))
+        assert compile_selector(f"{nested} == 'd'").matches(DeviceView("d", {"y": "d"}, {}))
+    steps = [after - before for before, after in itertools.pairwise(sizes)]
+    assert max(steps) < 1.2 * min(steps) < 2000
+
+
+@pytest.mark.parametrize(
+    "deep", ["({})", "!({})", "(true ? {} : false)", "[1].all(x, {})", "[{}][0]", "({}) && device.driver == 'a'"]
+)
+def test_what_is_nested_too_deep_is_refused_as_unsupported(deep):
+    expression, seen = "true", Counter()
+    for _ in range(40):
+        expression = deep.format(expression)
+        try:
+            assert compile_selector(expression).matches(GPU) in (True, False)
+            seen["valid"] += 1
+        except SelectorError as error:
+            seen[error.problem] += 1
+    assert seen["valid"] > 5
+    assert set(seen) == {"valid", "unsupported"}
 
 
 def test_devices_of_questions_are_read_whole():

@@ -78,8 +78,9 @@ def _check_call(tree: Tree, expr: Any) -> None:
         text = _text(call.args[index]) if index < len(call.args) else None
         if text is not None:
             _check_pattern(tree, call.args[index], text)
-    if call.function in _CONVERSIONS and len(call.args) == 1 and kind_of(call.args[0]) == "const":
-        problem = _conversion(call.function, _literal(call.args[0].const_expr))
+    constant = _constant(expr)
+    if constant is not None and kind_of(expr) == "call":
+        problem = _conversion(constant)
         if problem:
             raise _wrong(tree, call.args[0], f"invalid {call.function} argument: {problem}")
     if call.function == "format" and call.HasField("target") and kind_of(call.args[0]) == "list":
@@ -130,11 +131,22 @@ def _literal(const: Any) -> str:
     return "null" if name == "null_value" else repr(value).lower()
 
 
+def _constant(expr: Any) -> str | None:
+    """The source text of a constant, or of conversions of one; None for all else."""
+    if kind_of(expr) == "const":
+        return _literal(expr.const_expr)
+    call = expr.call_expr
+    if kind_of(expr) != "call" or call.function not in _CONVERSIONS or len(call.args) != 1 or call.HasField("target"):
+        return None
+    inner = _constant(call.args[0])
+    return f"{call.function}({inner})" if inner is not None else None
+
+
 @lru_cache(maxsize=1024)
-def _conversion(function: str, literal: str) -> str:
-    """What is wrong with a conversion; empty if nothing is."""
+def _conversion(source: str) -> str:
+    """What is wrong with a conversion of a constant; empty if nothing is."""
     try:
-        found = _bare().compile(f"{function}({literal})").eval()
+        found = _bare().compile(source).eval()
     except RuntimeError:
         return ""  # an overload that only Kubernetes has: it is converted by the evaluation
     return str(found.value()) if found.type() == cel.Type.ERROR else ""

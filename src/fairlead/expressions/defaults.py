@@ -4,6 +4,7 @@
   Reading a key becomes `key in map ? map[key] : {}`.
 - A version or quantity before `==` is equal or unequal to its own kind only; compared with another it is an error, so that
   `device.attributes["gpu.example.com"].driverVersion == "1.2.3"` is no silent mistake.
+- No number is made of a bool.
 - An empty text split by an empty separator gives no parts, and a range of a negative number no numbers.
 - `a.includes(b)`: whether a list contains a value, or a scalar is it.
 """
@@ -61,10 +62,20 @@ def _rewrite_select(tree: Tree, expr: Any) -> None:
 
 
 def _rewrite_function(tree: Tree, expr: Any) -> None:
-    """Functions that the library evaluates otherwise: an empty separator, a negative count."""
+    """Functions that the library evaluates otherwise, at the edges of what they take."""
     call = expr.call_expr
     if call.function == "split" and not (kind_of(call.args[0]) == "const" and call.args[0].const_expr.string_value):
         call.function = "@split"
+    elif call.function == "substring":
+        call.function = "@substring"
+    elif call.function in ("int", "uint", "double") and tree.type_of(call.args[0])[0] in ("any", "dyn"):
+
+        def made(value: Callable[[], Any]) -> Any:
+            is_bool = tree.call("_==_", "equals", tree.call("type", "type", value()), tree.named("bool"))
+            converted = tree.call(call.function, tree.overloads[expr.id][0], value())
+            return tree.call("_?_:_", "conditional", is_bool, tree.call("@noNumber", "no_number", value()), converted)
+
+        _replace(tree, expr, tree.bound(call.args[0], made))
     elif call.function == "lists.range":
 
         def made(count: Callable[[], Any]) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cel_expr_python import cel
+from google.protobuf.message import DecodeError
 
 from fairlead.expressions import checks, cost, defaults, messages
 from fairlead.expressions.declarations import DECLARATIONS, REPLACED
@@ -27,6 +28,7 @@ COSTLIEST: Final = 1_000_000
 _EXTENSIONS: Final = ("bindings", "lists", "optional", "sets", "two-var-comprehensions")
 _NOT_HERE: Final = re.compile(r"\bformat\.\w+\(")
 _LOCATED: Final = re.compile(r"ERROR: <input>:(\d+):(\d+): (.*)")
+_DEEP: Final = re.compile(r"recursion (depth|limit)")
 _STATUS: Final = re.compile(r"^[A-Z_]+: ")
 _BARE: Final = re.compile(r" \[[A-Z_]+\]$")
 
@@ -97,7 +99,10 @@ class Environment:
             checked = self._checker.compile(source)
         except (RuntimeError, ValueError) as error:
             raise _refused(source, str(error)) from error
-        tree = Tree(checked.serialize(), source)
+        try:
+            tree = Tree(checked.serialize(), source)
+        except DecodeError as error:
+            raise _too_deep() from error
         checks.check(tree)
         kind = tree.type_of(tree.expr)
         estimate = cost.estimate(tree, self._sizes)
@@ -106,8 +111,8 @@ class Environment:
         defaults.rewrite(tree, of_devices=self._of_devices)
         try:
             expression = self._runner.deserialize(tree.serialized())
-        except RuntimeError as error:  # pragma: no cover - a tree that was checked
-            raise ExpressionError("unsupported", _plain(str(error))) from error
+        except RuntimeError as error:
+            raise _too_deep() from error
         return Program(source, kind, estimate, expression)
 
 
@@ -158,7 +163,13 @@ def _implementations() -> list[Any]:
     return declared
 
 
+def _too_deep() -> ExpressionError:
+    return ExpressionError("unsupported", "the expression is nested deeper than the library reads, which is 32 levels at most")
+
+
 def _refused(source: str, message: str) -> ExpressionError:
+    if _DEEP.search(message):
+        return _too_deep()
     match = _LOCATED.search(message)
     if match is None:
         return ExpressionError("type", _plain(message))

@@ -51,7 +51,13 @@ def _only(message: Any, name: str) -> Any:
 
 
 def _no_such_overload(_: bool) -> Any:  # noqa: FBT001 - a function has an argument
-    raise ValueError("no such overload: a version or a quantity is compared with a value of another type")
+    raise ValueError(
+        "no such overload: a version or a quantity is compared with a value of another type; write semver() or quantity()"
+    )
+
+
+def _no_number(_: bool) -> Any:  # noqa: FBT001 - likewise
+    raise ValueError("no such overload: no number is made of a bool")
 
 
 def _as_integer(message: Any) -> int:
@@ -111,12 +117,23 @@ def _given(value: Any) -> Any:
     return value
 
 
-def _ordered(items: list[Any], name: str = "") -> list[Any]:
-    if name and not items:
-        raise ValueError(f"{name} called on empty list")
-    if len({_family(each) for each in items}) > 1 or (items and _family(items[0]) is None):
+def _ordered(items: list[Any]) -> list[tuple[str, Any]]:
+    """Each value with its kind; values of different kinds are in no order, which is no error in Kubernetes."""
+    kinds = [_family(each) for each in items]
+    if None in kinds:
         raise ValueError("no such overload: a list of values that have no order")
-    return items
+    return [(kind or "", item) for kind, item in zip(kinds, items, strict=True)]
+
+
+def _extreme(items: list[Any], name: str) -> Any:
+    ordered = _ordered(items)
+    if not ordered:
+        raise ValueError(f"{name} called on empty list")
+    best = ordered[0]
+    for each in ordered[1:]:
+        if each[0] == best[0] and (each[1] > best[1] if name == "max" else each[1] < best[1]):
+            best = each
+    return _given(best[1])
 
 
 def _family(value: Any) -> str | None:
@@ -128,8 +145,7 @@ def _family(value: Any) -> str | None:
 
 
 def _is_sorted(items: list[Any]) -> bool:
-    _ordered(items)
-    return all(left <= right for left, right in itertools.pairwise(items))
+    return not any(left[0] == right[0] and left[1] > right[1] for left, right in itertools.pairwise(_ordered(items)))
 
 
 def _sum(items: list[Any]) -> Any:
@@ -185,6 +201,15 @@ def _split(text: str, separator: str, most: int = -1) -> list[str]:
     if separator:
         return text.split(separator, most - 1 if most > 0 else -1)
     return [*text[: most - 1], text[most - 1 :]] if 0 < most < len(text) else list(text)
+
+
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    end = len(text) if end is None else end
+    if not 0 <= start <= len(text) or not 0 <= end <= len(text):
+        raise ValueError(f"index out of range: {start} or {end} of a text of {len(text)} characters")
+    if start > end:
+        raise ValueError(f"invalid substring range. start: {start}, end: {end}")
+    return text[start:end]
 
 
 # -- regular expressions: the library has RE2 inside, and does not give what was found ----------------------------------
@@ -299,6 +324,7 @@ def _of_address(question: Callable[[Address], Any]) -> list[Implementation]:
 
 IMPLEMENTATIONS: Final[dict[str, list[Implementation]]] = {
     "@noSuchOverload": [(("bool",), False, _no_such_overload)],
+    "@noNumber": [(("bool",), False, _no_number)],
     "quantity": [((_S,), False, messages.quantity)],
     "isQuantity": [((_S,), False, _valid(quantities.parse))],
     "sign": [((_M,), False, _sign)],
@@ -317,14 +343,15 @@ IMPLEMENTATIONS: Final[dict[str, list[Implementation]]] = {
     "patch": [((_M,), True, lambda message: _only(message, SEMVER).patch)],
     "isSorted": [(("list",), True, _is_sorted)],
     "sum": [(("list",), True, _sum)],
-    "max": [(("list",), True, lambda items: _given(max(_ordered(items, "max"))))],
-    "min": [(("list",), True, lambda items: _given(min(_ordered(items, "min"))))],
+    "max": [(("list",), True, lambda items: _extreme(items, "max"))],
+    "min": [(("list",), True, lambda items: _extreme(items, "min"))],
     "indexOf": [(("list", kind), True, _index_of) for kind in _KINDS],
     "lastIndexOf": [(("list", kind), True, _last_index_of) for kind in _KINDS],
     "cel.@mapInsert": [
         (("map", "map"), False, lambda held, more: _inserted(held, more.items())),
         *((("map", key, kind), False, _insert) for key in ("bool", "int", "uint", "string") for kind in _KINDS),
     ],
+    "@substring": [((_S, "int"), True, _substring), ((_S, "int", "int"), True, _substring)],
     "@split": [((_S, _S), True, _split), ((_S, _S, "int"), True, _split)],
     "find": [((_S, _S), True, _found)],
     "findAll": [((_S, _S), True, _all_found), ((_S, _S, "int"), True, _all_found)],
