@@ -4,6 +4,8 @@ import itertools
 import json
 import lzma
 import random
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -224,3 +226,10 @@ def test_devices_of_questions_are_read_whole():
     view = device_of({"driver": "d", "attributes": {"v": {"version": "1.2.3"}, "b": {"bool": True}}, "capacity": {"m": "1Ki"}})
     assert view == DeviceView("d", {"v": Version(1, 2, 3), "b": True}, {"m": quantities.parse("1Ki")}, False)
     assert view.capacity["m"] == Quantity(1024)
+
+
+def test_a_process_without_selectors_does_not_read_the_library():
+    program = "import sys, fairlead.core.dra.selectors, fairlead.cluster.simulated.admission; print(sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "fairlead.core.dra.selectors" in loaded
+    assert [name for name in ("cel_expr_python", "google.protobuf", "re2") if f"'{name}'" in loaded] == []

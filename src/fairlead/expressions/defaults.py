@@ -69,20 +69,21 @@ def _rewrite_function(tree: Tree, expr: Any) -> None:
     elif call.function == "substring":
         call.function = "@substring"
     elif call.function in ("int", "uint", "double") and tree.type_of(call.args[0])[0] in ("any", "dyn"):
-
-        def made(value: Callable[[], Any]) -> Any:
-            is_bool = tree.call("_==_", "equals", tree.call("type", "type", value()), tree.named("bool"))
-            converted = tree.call(call.function, tree.overloads[expr.id][0], value())
-            return tree.call("_?_:_", "conditional", is_bool, tree.call("@noNumber", "no_number", value()), converted)
-
-        _replace(tree, expr, tree.bound(call.args[0], made))
+        _replace(tree, expr, tree.bound(call.args[0], lambda value: _number(tree, expr, value)))
     elif call.function == "lists.range":
+        _replace(tree, expr, tree.bound(call.args[0], lambda count: _range(tree, count)))
 
-        def made(count: Callable[[], Any]) -> Any:
-            negative = tree.call("_<_", "less_int64", count(), tree.integer(0))
-            return tree.call("_?_:_", "conditional", negative, tree.empty_list(), tree.call("lists.range", "list_range", count()))
 
-        _replace(tree, expr, tree.bound(call.args[0], made))
+def _number(tree: Tree, expr: Any, value: Callable[[], Any]) -> Any:
+    call = expr.call_expr
+    is_bool = tree.call("_==_", "equals", tree.call("type", "type", value()), tree.named("bool"))
+    converted = tree.call(call.function, tree.overloads[expr.id][0], value())
+    return tree.call("_?_:_", "conditional", is_bool, tree.call("@noNumber", "no_number", value()), converted)
+
+
+def _range(tree: Tree, count: Callable[[], Any]) -> Any:
+    negative = tree.call("_<_", "less_int64", count(), tree.integer(0))
+    return tree.call("_?_:_", "conditional", negative, tree.empty_list(), tree.call("lists.range", "list_range", count()))
 
 
 def _rewrite_call(tree: Tree, expr: Any) -> None:

@@ -11,14 +11,15 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from fairlead.expressions import messages
-from fairlead.expressions.environment import Environment, Program
 from fairlead.expressions.errors import ExpressionError
 from fairlead.expressions.quantities import Quantity
 from fairlead.expressions.spans import Node, Sizes
 from fairlead.expressions.versions import Version
+
+if TYPE_CHECKING:
+    from fairlead.expressions.environment import Environment, Program
 
 __all__ = ["DeviceView", "Quantity", "Selector", "SelectorError", "Version", "compile_selector"]
 
@@ -53,6 +54,8 @@ class DeviceView:
     @cached_property
     def variables(self) -> dict[str, Any]:
         """The variables of an evaluation."""
+        from fairlead.expressions import messages
+
         attributes: dict[str, dict[str, Any]] = {}
         for name, value in self.attributes.items():
             domain, _, bare = name.rpartition("/") if "/" in name else (self.driver, "", name)
@@ -132,6 +135,10 @@ def _compiled(expression: str) -> Selector | SelectorError:
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
+    # CEL's library and protobuf are read with the first selector: a process without devices goes without them.
+    from fairlead.expressions import messages
+    from fairlead.expressions.environment import Environment
+
     outer = "map<string,map<string,{}>>"
     domain, name, value = Node(_DOMAIN), Node(_NAME), Node(_VALUE)
     attributes = Node(_COUNT, domain, Node(_COUNT, name, value, by_name=True))
