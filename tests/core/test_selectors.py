@@ -15,7 +15,8 @@ from fairlead.core.dra import selectors
 from fairlead.core.dra.selectors import DeviceView, Quantity, SelectorError, Version, compile_selector
 from fairlead.expressions import defaults, quantities, versions
 from fairlead.expressions.environment import COSTLIEST, LONGEST
-from fairlead.expressions.tree import Tree
+from fairlead.expressions.functions import IMPLEMENTATIONS
+from fairlead.expressions.tree import Tree, walk
 from testbed.selectors import differential, random_selectors, table
 from testbed.selectors.differential import Comparison, Said, compare, device_of, ours
 
@@ -233,3 +234,20 @@ def test_a_process_without_selectors_does_not_read_the_library():
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "fairlead.core.dra.selectors" in loaded
     assert [name for name in ("cel_expr_python", "google.protobuf", "re2") if f"'{name}'" in loaded] == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "device.attributes['gpu.example.com'].model == 'a100' && device.attributes['gpu.example.com'].index in [0, 1]",
+        "device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0",
+        "device.attributes['gpu.example.com'].driverVersion.isGreaterThan(semver('550.0.0'))",
+        "cel.bind(own, device.attributes['gpu.example.com'], own.?link.orValue('') == '' && own.model.lowerAscii().startsWith('a'))",
+        "device.attributes['gpu.example.com'].model.matches('^a[0-9]+$') || has(device.attributes['gpu.example.com'].link)",
+    ],
+)
+def test_usual_selectors_call_no_python(expression):
+    """Each call of a function in Python costs the library memory that it does not give back."""
+    tree = Tree(selectors._environment()._checker.compile(expression).serialize(), expression)
+    defaults.rewrite(tree, of_devices=True)
+    assert {each.call_expr.function for each in walk(tree.expr)} & (set(IMPLEMENTATIONS) - {"@noSuchOverload"}) == set()

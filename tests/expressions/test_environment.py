@@ -1,5 +1,7 @@
 """Expressions over other variables than devices: what rules of schemas and admission policies use."""
 
+import sys
+
 import pytest
 
 from fairlead.cluster.simulated.rules import evaluated
@@ -79,3 +81,24 @@ def test_the_parts_of_a_url(text, parts):
 def test_what_is_no_url_is_refused(text):
     with pytest.raises(ValueError, match=r".+"):
         urls.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("object.a", None),
+        ("object", {"a": None, "l": [None, 1]}),
+        ("object.l", [None, 1]),
+        ("[object.l]", [[None, 1]]),
+        ("object.a == null", True),
+    ],
+)
+def test_results_without_a_value_cost_none_no_reference(expression, value):
+    """The library gives None away without counting it: after some thousand of them the interpreter would end."""
+    program = PLAIN.compile(expression, costliest=None)
+    data = {"object": {"a": None, "l": [None, 1]}}
+    assert program.evaluate(data) == value
+    before = sys.getrefcount(None)
+    for _ in range(2000):
+        program.evaluate(data)
+    assert sys.getrefcount(None) > before - 1000

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.expressions import quantities
+from fairlead.expressions import messages, quantities
 from fairlead.expressions.quantities import Quantity, parse
 
 DECIMAL = {
@@ -72,3 +72,11 @@ def test_what_is_no_quantity_is_refused(text):
 )
 def test_what_is_an_integer_of_64_bits(text, integer):
     assert quantities.parse(text).integer == integer
+
+
+@given(texts, texts)
+def test_the_texts_of_messages_sort_as_quantities_do(left, right):
+    values = parse(left), parse(right)
+    written = [messages.quantity_text(each) for each in values]
+    assert (written[0] < written[1], written[0] == written[1]) == (values[0] < values[1], values[0] == values[1])
+    assert [messages.value_of(messages.of_quantity(each)) for each in values] == list(values)

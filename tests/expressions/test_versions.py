@@ -3,7 +3,10 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fairlead.expressions import messages
 from fairlead.expressions.versions import Version, parse, parse_tolerant
 
 ASCENDING = [
@@ -62,3 +65,23 @@ def test_short_and_padded_versions_are_read_where_that_is_asked(text, version):
 def test_what_cannot_be_filled_up_is_refused(text):
     with pytest.raises(ValueError, match=r".+"):
         parse_tolerant(text)
+
+
+identifiers = st.from_regex(r"0|[1-9][0-9]{0,18}|[0-9]{0,2}[A-Za-z-][0-9A-Za-z-]{0,3}", fullmatch=True)
+numbers = st.integers(0, 12) | st.integers(0, (1 << 64) - 1)
+texts = st.builds(
+    lambda major, minor, patch, pre, build: f"{major}.{minor}.{patch}" + (f"-{'.'.join(pre)}" if pre else "") + build,
+    numbers,
+    numbers,
+    numbers,
+    st.lists(identifiers, max_size=3),
+    st.sampled_from(["", "+b", "+0.x"]),
+)
+
+
+@given(texts, texts)
+def test_the_texts_of_messages_sort_as_versions_do(left, right):
+    values = parse(left), parse(right)
+    written = [messages.version_text(each) for each in values]
+    assert (written[0] < written[1], written[0] == written[1]) == (values[0] < values[1], values[0] == values[1])
+    assert [messages.value_of(messages.of_version(each)) for each in values] == list(values)

@@ -14,13 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from fairlead.expressions.messages import DEVICE, QUANTITY, SEMVER
+from fairlead.expressions import messages, quantities, versions
+from fairlead.expressions.messages import DEVICE, FIELD, QUANTITY, SEMVER
 from fairlead.expressions.tree import Tree, Type, kind_of, walk
 
 _OUTER: Final[tuple[Type, ...]] = (
     ("map", ("string",), ("map", ("string",), ("any",))),
     ("map", ("string",), ("map", ("string",), (QUANTITY,))),
 )
+_ORDER: Final = {"isGreaterThan": ("_>_", "greater_string"), "isLessThan": ("_<_", "less_string"), "compareTo": ("", "")}
+_READ: Final = ("quantity", "semver")
 _STRICT: Final = (QUANTITY, SEMVER)
 _OPEN: Final = (*_STRICT, "any", "dyn")
 """Types of values that may be versions or quantities."""
@@ -70,8 +73,49 @@ def _rewrite_function(tree: Tree, expr: Any) -> None:
         call.function = "@substring"
     elif call.function in ("int", "uint", "double") and tree.type_of(call.args[0])[0] in ("any", "dyn"):
         _replace(tree, expr, tree.bound(call.args[0], lambda value: _number(tree, expr, value)))
+    elif call.function in _ORDER and call.HasField("target"):
+        _rewrite_order(tree, expr)
+    elif call.function in _READ and len(call.args) == 1 and kind_of(call.args[0]) == "const":
+        _rewrite_constant(tree, expr)
     elif call.function == "lists.range":
         _replace(tree, expr, tree.bound(call.args[0], lambda count: _range(tree, count)))
+
+
+def _rewrite_order(tree: Tree, expr: Any) -> None:
+    """Versions and quantities are compared by their texts, which sort as they do."""
+    call = expr.call_expr
+    kinds = tree.type_of(call.target), tree.type_of(call.args[0])
+
+    def made(one: Callable[[], Any], other: Callable[[], Any]) -> Any:
+        def compared(operator: str, overload: str) -> Any:
+            texts = (tree.select(each(), FIELD, test_only=False) for each in (one, other))
+            return tree.call(operator, overload, *texts)
+
+        if call.function == "compareTo":
+            differs = tree.call("_?_:_", "conditional", compared("_>_", "greater_string"), tree.integer(1), tree.integer(-1))
+            result = tree.call("_?_:_", "conditional", compared("_==_", "equals"), tree.integer(0), differs)
+        else:
+            result = compared(*_ORDER[call.function])
+        if kinds[0] == kinds[1] and kinds[0][0] in _STRICT:
+            return result
+        alike = tree.call("_==_", "equals", tree.call("type", "type", one()), tree.call("type", "type", other()))
+        failure = tree.call("@noSuchOverload", "no_such_overload", tree.call("!_", "logical_not", tree.copied(alike)))
+        return tree.call("_?_:_", "conditional", alike, result, failure)
+
+    _replace(tree, expr, tree.bound(call.target, lambda one: tree.bound(call.args[0], lambda other: made(one, other))))
+
+
+def _rewrite_constant(tree: Tree, expr: Any) -> None:
+    """A constant version or quantity is read once; one that is not valid is left to the evaluation, where it is an error."""
+    text = expr.call_expr.args[0].const_expr.string_value
+    try:
+        if expr.call_expr.function == "quantity":
+            made = tree.message(QUANTITY, FIELD, messages.quantity_text(quantities.parse(text)))
+        else:
+            made = tree.message(SEMVER, FIELD, messages.version_text(versions.parse(text)))
+    except ValueError:
+        return
+    _replace(tree, expr, made)
 
 
 def _number(tree: Tree, expr: Any, value: Callable[[], Any]) -> Any:

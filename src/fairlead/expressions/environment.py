@@ -51,11 +51,24 @@ class Program:
             kind = found.type()
             if kind == cel.Type.ERROR:
                 raise ExpressionError("evaluation", _plain(str(found.value())))
-            return found.plain_value()
+            return _python(found)
         except (RuntimeError, ValueError, OverflowError, TypeError) as error:
             if isinstance(error, ExpressionError):
                 raise
             raise ExpressionError("evaluation", _plain(str(error))) from error
+
+
+def _python(value: Any) -> Any:
+    """The Python value of a result, part by part: the library gives None away without counting it, which ends the interpreter."""
+    kind = value.type()
+    if kind == cel.Type.NULL:
+        return None
+    name = kind.name()
+    if name.startswith("LIST"):
+        return [_python(each) for each in value.value()]
+    if name.startswith("MAP"):
+        return {key: _python(each) for key, each in value.value().items()}
+    return value.plain_value()
 
 
 class Environment:

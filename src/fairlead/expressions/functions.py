@@ -20,28 +20,7 @@ from fairlead.expressions.quantities import Quantity
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
-# -- quantities and versions: functions that both have go by the types of their arguments ----------------
-
-
-def _pair(left: Any, right: Any) -> tuple[Any, Any]:
-    if messages.named(left) != messages.named(right) or messages.named(left) not in (QUANTITY, SEMVER):
-        raise ValueError(f"no such overload: {messages.named(left)} and {messages.named(right)}")
-    return value_of(left), value_of(right)
-
-
-def _greater(left: Any, right: Any) -> bool:
-    one, other = _pair(left, right)
-    return bool(one > other)
-
-
-def _less(left: Any, right: Any) -> bool:
-    one, other = _pair(left, right)
-    return bool(one < other)
-
-
-def _compare(left: Any, right: Any) -> int:
-    one, other = _pair(left, right)
-    return int(one > other) - int(one < other)
+# -- quantities and versions: what compares them is in `defaults` ----------------
 
 
 def _only(message: Any, name: str) -> Any:
@@ -328,9 +307,6 @@ IMPLEMENTATIONS: Final[dict[str, list[Implementation]]] = {
     "quantity": [((_S,), False, messages.quantity)],
     "isQuantity": [((_S,), False, _valid(quantities.parse))],
     "sign": [((_M,), False, _sign)],
-    "isGreaterThan": [((_M, _M), True, _greater)],
-    "isLessThan": [((_M, _M), True, _less)],
-    "compareTo": [((_M, _M), True, _compare)],
     "asApproximateFloat": [((_M,), True, lambda message: float(_only(message, QUANTITY).value))],
     "asInteger": [((_M,), True, _as_integer)],
     "isInteger": [((_M,), True, lambda message: _only(message, QUANTITY).integer is not None)],

@@ -1,6 +1,7 @@
 """The types that Kubernetes adds to CEL, as messages: the library carries those between CEL and Python, and no other objects.
 
-Each has one field with a canonical text, so that equal values are equal messages, as CEL compares them.
+Each has one field with a canonical text, so that equal values are equal messages, as CEL compares them. The texts of quantities
+and versions sort as their values do: comparing them calls no Python.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ URL: Final = "kubernetes.URL"
 IP: Final = "net.IP"
 CIDR: Final = "net.CIDR"
 DEVICE: Final = "kubernetes.DRADevice"
-_FIELD: Final = "canonical_"
+FIELD: Final = "canonical_"
+_BILLION: Final = 10**9
+_COMPLEMENTS: Final = str.maketrans("0123456789", "9876543210")
 _TYPES: Final = (QUANTITY, SEMVER, URL, IP, CIDR)
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -41,7 +44,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
         package, _, name = full.rpartition(".")
         file = files.setdefault(package, _file(f"fairlead/{package}.proto", package))
         file.message_type.add(name=name).field.add(
-            name=_FIELD,
+            name=FIELD,
             number=1,
             type=descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
             label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
@@ -82,19 +85,37 @@ _CLASSES: Final[dict[str, Callable[..., Any]]] = {
 
 
 def _made(name: str, text: str) -> Any:
-    return _CLASSES[name](**{_FIELD: text})
+    return _CLASSES[name](**{FIELD: text})
 
 
 @lru_cache(maxsize=4096)
 def of_quantity(value: Quantity) -> Any:
     """The message of a quantity."""
-    return _made(QUANTITY, f"{value.value.numerator}/{value.value.denominator}")
+    return _made(QUANTITY, quantity_text(value))
 
 
 @lru_cache(maxsize=4096)
 def of_version(value: Version) -> Any:
     """The message of a version."""
-    return _made(SEMVER, str(value))
+    return _made(SEMVER, version_text(value))
+
+
+def quantity_text(value: Quantity) -> str:
+    """The text of a quantity: a sign, the number of digits and the digits of its billionths; of negative ones complements."""
+    billionths = abs(value.value) * _BILLION
+    digits = str(-(-billionths.numerator // billionths.denominator))  # rounded as a quantity is when it is read
+    if value.value >= 0:
+        return f"+{len(digits):04}{digits}"
+    return f"!{9999 - len(digits):04}{digits.translate(_COMPLEMENTS)}"
+
+
+def version_text(value: Version) -> str:
+    """The text of a version: its numbers, then its identifiers, numbers before words, or what sorts after all of these."""
+    release = f"{value.major:020}{value.minor:020}{value.patch:020}"
+    if not value.prerelease:
+        return f"{release}~{value}"
+    parts = (f"1{each}" if isinstance(each, str) else f"0{each:020}" for each in value.prerelease)
+    return release + "".join(f"{part}\x02" for part in parts) + f"\x01{value}"
 
 
 def of_url(text: str) -> Any:
@@ -115,7 +136,7 @@ def of_network(value: Network) -> Any:
 def value_of(message: Any) -> Any:
     """The Python object of a message that one of the functions above made."""
     read: Callable[[str], Any] = _READERS[message.DESCRIPTOR.full_name]
-    return read(getattr(message, _FIELD))
+    return read(getattr(message, FIELD))
 
 
 def named(message: Any) -> str:
@@ -125,12 +146,18 @@ def named(message: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def _quantity_of(text: str) -> Quantity:
-    return Quantity(Fraction(text))
+    negative = text[0] == "!"
+    billionths = int(text[5:].translate(_COMPLEMENTS) if negative else text[5:])
+    return Quantity(Fraction(-billionths if negative else billionths, _BILLION))
+
+
+def _version_of(text: str) -> Version:
+    return versions.parse(text[61:] if text[60] == "~" else text.rpartition("\x01")[2])
 
 
 _READERS: Final[dict[str, Callable[[str], Any]]] = {
     QUANTITY: _quantity_of,
-    SEMVER: versions.parse,
+    SEMVER: _version_of,
     URL: urls.parse,
     IP: ipaddress.ip_address,
     CIDR: ipaddress.ip_interface,

@@ -203,6 +203,16 @@ class Tree:
         made.const_expr.int64_value = value
         return made
 
+    def message(self, name: str, field: str, text: str) -> Any:
+        """A new message with one text in it."""
+        made = _CLASSES["Expr"](id=self._identity())
+        made.struct_expr.message_name = name
+        entry = made.struct_expr.entries.add(id=self._identity(), field_key=field)
+        entry.value.id = self._identity()
+        entry.value.const_expr.string_value = text
+        self._note(made.id, [], name)
+        return made
+
     def empty_list(self) -> Any:
         """A new list without elements."""
         made = _CLASSES["Expr"](id=self._identity())
