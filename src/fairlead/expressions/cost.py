@@ -2,7 +2,7 @@
 
 The rules are those of cel-go 0.26 (`checker/cost.go`) and of Kubernetes 1.36 (`apiserver/pkg/cel/library/cost.go`): a unit is a
 simple operation; traversing a string costs a tenth of its length; a macro costs its body times the most elements it may visit.
-The cost of an evaluation never exceeds it, so no evaluation has to count.
+It bounds an evaluation, but for a unit here and there that upstream's own estimate lacks, so no evaluation counts.
 """
 
 from __future__ import annotations
