@@ -37,18 +37,23 @@ _PROMETHEUS = "github.com/prometheus/common/version"
 
 @dataclass(frozen=True)
 class Program:
-    """One Go module and the programs it yields. packages: program name -> Go package; tags: of the build."""
+    """One Go module and the programs it yields. packages: program name -> Go package; tags: of the build.
+
+    modfile: of its module, where the same sources are built with other versions of what they import.
+    """
 
     module: str
     packages: dict[str, str]
     variables: tuple[tuple[str, str], ...] = ()
     tags: tuple[str, ...] = ()
+    modfile: str = "go.mod"
 
     def flags(self, *, optimized: bool) -> list[str]:
         """Flags of `go build`; clients refuse a server whose version they cannot parse, so it is linked in."""
         linker = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in self.variables)])
         tags = [f"-tags={','.join(self.tags)}"] if self.tags else []
-        return ["-trimpath", f"-ldflags={linker}", *tags, *([] if optimized else ["-gcflags=all=-l -dwarf=false"])]
+        other = [f"-modfile={self.modfile}"] if self.modfile != "go.mod" else []
+        return ["-trimpath", f"-ldflags={linker}", *tags, *other, *([] if optimized else ["-gcflags=all=-l -dwarf=false"])]
 
 
 _VERSION = (
@@ -88,6 +93,11 @@ HELM = Program(
     ),
 )
 """Built by `make chart-test` only."""
+DEVICE_JUDGES = (
+    Program("dra", {"dra-v0.36.3": "."}),
+    Program("dra", {"dra-v0.37.2": "."}, tags=("v37",), modfile="go37.mod"),
+)
+"""Upstream's allocators of devices, by version; built by `bench dra --differential` only."""
 
 SELECTORS = Program("cel", {"cel-judge": "."})
 """Kubernetes' evaluation of device selectors; built by `fairlead bench cel` and by `python -m testbed.selectors` only."""
@@ -100,7 +110,7 @@ def cache() -> Path:
 
 def binary(name: str) -> Path:
     """The path of a program, built if it is not there yet."""
-    for program in (*PROGRAMS, SCHEDULER, HELM, SELECTORS):
+    for program in (*PROGRAMS, SCHEDULER, HELM, SELECTORS, *DEVICE_JUDGES):
         if name in program.packages:
             return build(program, optimized=program is SCHEDULER) / name
     raise KeyError(f"no program {name!r} in the testbed")

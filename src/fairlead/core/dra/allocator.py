@@ -1,0 +1,216 @@
+"""Which devices the claims of a pod get on a node: all of them at once, or a reason with numbers.
+
+`allocate` prepares the claims (`problem.py`), searches (`search.py`) and writes down the result as `status.allocation` has it.
+Nothing is changed: the caller takes the allocations in `Held` when it decides for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from fairlead.core.dra.covering import GaveUp
+from fairlead.core.dra.held import NodeState
+from fairlead.core.dra.model import Allocation, Ask, Chosen, Claim, DeviceClass
+from fairlead.core.dra.packing import Packing, Pick, fits_smallest, greedy, largest_first
+from fairlead.core.dra.problem import Problem, faults_of, prepare
+from fairlead.core.dra.refusals import Kind, Refusal
+from fairlead.core.dra.scoring import Packed
+from fairlead.core.dra.search import Order, Search
+from fairlead.core.dra.values import narrow
+from fairlead.core.model.selectors import NAME_FIELD, Requirement, SelectorTerm
+
+BUDGET = 50_000
+"""Devices that a search may try for one pod on one node: about half a second."""
+
+
+_SPARE = 64
+"""How many devices beyond those needed a scored search may try before the order gives way."""
+
+
+_SHORT = 400
+"""How many devices a search may try before simpler problems are tried."""
+
+
+class Preference(Enum):
+    """Which of several allocations is taken."""
+
+    FIRST = "first"  # upstream's order
+    PACKED = "packed"  # what keeps most of what others could still get (`scoring.py`)
+
+
+class Options(msgspec.Struct, frozen=True):
+    """budget: devices that one search may try. groups: attributes whose values devices of a claim should share, most
+    important first (fully qualified); they only order what is tried.
+    """
+
+    preference: Preference = Preference.FIRST
+    budget: int = BUDGET
+    groups: tuple[str, ...] = ()
+
+
+DEFAULT = Options()
+
+
+def allocate(
+    state: NodeState, node: str, claims: Sequence[Claim], classes: Mapping[str, DeviceClass], options: Options = DEFAULT
+) -> list[Allocation] | Refusal:
+    """An allocation for each claim, on this node, or why there is none."""
+    problem = prepare(state, claims, classes)
+    if isinstance(problem, Refusal):
+        return problem
+    try:
+        picks, work = _solve(problem, options)
+    except GaveUp:
+        message = f"search gave up after {options.budget} tried devices; whether there is an allocation is not known"
+        return Refusal(Kind.GAVE_UP, message, faults=faults_of(state.inventory), work=options.budget)
+    if picks is None:
+        return _together(problem, work)
+    return _allocations(problem, picks, node, classes)
+
+
+def fits(state: NodeState, claims: Sequence[Claim], classes: Mapping[str, DeviceClass], options: Options = DEFAULT) -> bool:
+    """Whether there is an allocation; cheaper than which. Raises `GaveUp`."""
+    problem = prepare(state, claims, classes)
+    if isinstance(problem, Refusal):
+        return False
+    if Packing.applies(problem) and fits_smallest(problem):
+        return True
+    return _solve(problem, msgspec.structs.replace(options, preference=Preference.FIRST))[0] is not None
+
+
+def _solve(problem: Problem, options: Options) -> tuple[list[Pick] | None, int]:
+    """Devices for all requests, or None; with the work that it took.
+
+    Claims without constraints get a first try, then the covering problem: it decides what a search would have to try out. A
+    scored order is one in which devices are tried: where it leads nowhere soon, any allocation is taken.
+    """
+    if any(problem.limits) and not narrow(problem):
+        return None, 0
+    scored = options.preference is Preference.PACKED
+    order = Packed(problem.state.inventory, options.groups) if scored else None
+    if not Packing.applies(problem):
+        return _search(problem, options, order)
+    if scored:
+        first = _SPARE + sum(max(slot.count for slot in position.slots) for position in problem.positions)
+        search = Search(problem, min(first, options.budget), order, matched=False)
+        try:
+            return (search.picks if search.run() else None), search.work
+        except GaveUp:
+            pass
+    else:
+        picks = greedy(problem) or largest_first(problem)
+        if picks:
+            return picks, len(picks)
+    try:
+        packing = Packing(problem, options.budget)
+        return packing.solve(), packing.work
+    except GaveUp:
+        return _search(problem, options, order)
+
+
+def _search(problem: Problem, options: Options, order: Order | None) -> tuple[list[Pick] | None, int]:
+    """A short search, which mostly suffices; then simpler problems, one of which may have no solution; then a long one."""
+    search = Search(problem, min(_SHORT, options.budget), order)
+    try:
+        return (search.picks if search.run() else None), search.work
+    except GaveUp:
+        if search.work > options.budget or _is_hopeless(problem, options.budget):
+            if search.work > options.budget:
+                raise
+            return None, search.work
+    search = Search(problem, options.budget, order)
+    return (search.picks if search.run() else None), search.work
+
+
+def _is_hopeless(problem: Problem, budget: int) -> bool:
+    """Whether the problem without constraints has no solution, or one of several claims by itself has none."""
+    parts = range(len(problem.claims) if len(problem.claims) > 1 else 0)
+    try:
+        if Packing(Packing.relaxed(problem), budget).solve() is None:
+            return True
+        for claim in parts:
+            positions = [each for each in problem.positions if each.claim == claim]
+            if not Search(msgspec.structs.replace(problem, positions=positions), budget // 4).run():
+                return True
+    except GaveUp:
+        pass
+    return False
+
+
+def _together(problem: Problem, work: int) -> Refusal:
+    """Each request has enough devices by itself, and there is no combination."""
+    parts = [
+        f"{slot.ask.name} needs {slot.count} of {slot.candidates.bit_count()}"
+        for position in problem.positions
+        for slot in position.slots
+        if slot.refusal is None
+    ]
+    message = f"no combination of devices satisfies all requests, counters and constraints at once ({', '.join(parts)})"
+    claim = str(problem.claims[0]) if len(problem.claims) == 1 else ""
+    return Refusal(Kind.TOGETHER, message, claim, faults=faults_of(problem.state.inventory), work=work)
+
+
+def _allocations(problem: Problem, picks: list[Pick], node: str, classes: Mapping[str, DeviceClass]) -> list[Allocation]:
+    devices: list[list[int]] = [[] for _ in problem.claims]
+    chosen: list[list[Chosen]] = [[] for _ in problem.claims]
+    picked: dict[int, int] = {}
+    inventory = problem.state.inventory
+    for at, number, index in picks:
+        position = problem.positions[at]
+        picked[at] = number
+        ask = position.slots[number].ask
+        device = inventory.devices[index]
+        consumed = tuple(sorted(inventory.share(ask.capacity, index).items())) if device.multiple else ()
+        devices[position.claim].append(index)
+        chosen[position.claim].append(
+            Chosen(
+                ask.name,
+                inventory.ids[index],
+                ask.admin,
+                device.multiple,
+                consumed,
+                ask.tolerations,
+                device.conditions,
+                device.failures,
+            )
+        )
+    asks: list[list[Ask]] = [[] for _ in problem.claims]
+    for at, position in enumerate(problem.positions):
+        asks[position.claim].append(position.slots[picked.get(at, 0)].ask)
+    return [
+        Allocation(tuple(chosen[at]), _configs(claim, asks[at], classes), _terms(problem, devices[at], node))
+        for at, claim in enumerate(problem.claims)
+    ]
+
+
+def _configs(claim: Claim, asks: list[Ask], classes: Mapping[str, DeviceClass]) -> tuple[tuple[str, tuple[str, ...], str], ...]:
+    """Parameters of the classes, once per class with the requests that it serves, then those of the claim."""
+    by_class: dict[str, list[str]] = {}
+    for ask in asks:
+        by_class.setdefault(ask.device_class, []).append(ask.name)
+    found = [("FromClass", tuple(names), each) for name, names in by_class.items() for each in classes[name].configs]
+    served = {ask.name for ask in asks} | {ask.name.partition("/")[0] for ask in asks}
+    found += [
+        ("FromClaim", each.requests, each.parameters)
+        for each in claim.configs
+        if not each.requests or not served.isdisjoint(each.requests)
+    ]
+    return tuple(found)
+
+
+def _terms(problem: Problem, devices: list[int], node: str) -> tuple[SelectorTerm, ...] | None:
+    """From where the devices of a claim can be used: the node, if one of them is local to it, else what they require together."""
+    expressions: list[Requirement] = []
+    fields: list[Requirement] = []
+    for index in devices:
+        device, each = problem.state.inventory.devices[index], problem.state.inventory.slices[index]
+        reach = device.reach if each.per_device else each.reach
+        if reach.node or device.binds_to_node:
+            return (SelectorTerm(fields=(Requirement(NAME_FIELD, "In", (node,)),)),)
+        for term in (reach.terms or ())[:1]:
+            expressions += [one for one in term.expressions if one not in expressions]
+            fields += [one for one in term.fields if one not in fields]
+    return (SelectorTerm(tuple(expressions), tuple(fields)),) if expressions or fields else None

@@ -1,0 +1,48 @@
+"""Selectors of an inventory by CEL: the devices of slices as `selectors.py` sees them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from fairlead.core.dra.inventory import SelectorFailure
+from fairlead.core.dra.model import Device, Version
+from fairlead.core.dra.selectors import Attribute, DeviceView, Quantity, SelectorError, compile_selector
+from fairlead.expressions import versions
+
+_REMEMBERED = 100_000
+
+
+class Evaluation:
+    """Whether expressions hold for devices: what `Inventory` is given as `matches`. Views of devices are remembered."""
+
+    def __init__(self) -> None:
+        self._views: dict[int, tuple[Device, DeviceView]] = {}
+
+    def __call__(self, expression: str, device: Device) -> bool:
+        """Raises `SelectorFailure` where the expression cannot be compiled, or errs for the device."""
+        try:
+            return compile_selector(expression).matches(self._view(device))
+        except SelectorError as error:
+            raise SelectorFailure(str(error)) from error
+
+    def _view(self, device: Device) -> DeviceView:
+        known = self._views.get(id(device))  # the device is kept beside its view, so no other has this number
+        if known is None:
+            if len(self._views) >= _REMEMBERED:
+                self._views.clear()
+            known = self._views[id(device)] = (device, _seen(device))
+        return known[1]
+
+
+def _seen(device: Device) -> DeviceView:
+    attributes: dict[str, Attribute] = {}
+    for name, value in device.attributes.items():
+        if isinstance(value, Version):
+            try:
+                attributes[name] = versions.parse(value.text)
+            except ValueError as error:
+                raise SelectorFailure(f"attribute {name}: {error}") from error
+        else:
+            attributes[name] = value
+    capacity = {name: Quantity(Fraction(each.value)) for name, each in device.capacity.items()}
+    return DeviceView(device.driver, attributes, capacity, device.multiple)

@@ -1,0 +1,121 @@
+"""What is allocated in a cluster: devices held alone, shares of devices, and the counters that both consume.
+
+A device that its driver has withdrawn goes on consuming counters as long as it is allocated: what it consumes is remembered
+from when it was last seen. Admin access holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from fairlead.core.dra.inventory import Inventory
+from fairlead.core.dra.model import Allocation, Amount, Device, DeviceId
+from fairlead.core.dra.pools import PoolId
+
+
+class _Hold:
+    """How often a device is held alone and in shares, what the shares consume, and how it was last seen."""
+
+    __slots__ = ("alone", "amounts", "seen", "shares")
+
+    def __init__(self) -> None:
+        self.alone = self.shares = 0
+        self.amounts: dict[str, Amount] = {}
+        self.seen: Device | None = None
+
+
+class Held:
+    """Allocated devices by pool. `take` and `release` are each other's inverse."""
+
+    def __init__(self) -> None:
+        self._pools: dict[PoolId, dict[str, _Hold]] = {}
+
+    def take(self, allocations: Iterable[Allocation], seen: Mapping[DeviceId, Device] | None = None) -> None:
+        """Count the devices of allocations as held. seen: what is known of devices, for the counters that they consume."""
+        for allocation in allocations:
+            for each in allocation.devices:
+                if each.admin:
+                    continue
+                hold = self._pools.setdefault((each.device.driver, each.device.pool), {}).setdefault(each.device.device, _Hold())
+                if each.shared:
+                    hold.shares += 1
+                    for name, amount in each.consumed:
+                        hold.amounts[name] = hold.amounts.get(name, 0) + amount
+                else:
+                    hold.alone += 1
+                hold.seen = (seen or {}).get(each.device, hold.seen)
+
+    def release(self, allocations: Iterable[Allocation]) -> None:
+        """Count the devices of allocations, taken before, as free again."""
+        for allocation in allocations:
+            for each in allocation.devices:
+                if each.admin:
+                    continue
+                pool = self._pools[each.device.driver, each.device.pool]
+                hold = pool[each.device.device]
+                if each.shared:
+                    hold.shares -= 1
+                    for name, amount in each.consumed:
+                        hold.amounts[name] -= amount
+                else:
+                    hold.alone -= 1
+                if not hold.alone and not hold.shares:
+                    del pool[each.device.device]
+                    if not pool:
+                        del self._pools[each.device.driver, each.device.pool]
+
+    def on(self, inventory: Inventory) -> NodeState:
+        """What of a node's devices is free."""
+        alone = sharing = overdrawn = 0
+        free = list(inventory.totals)
+        shares: dict[int, dict[str, Amount]] = {}
+        for key, pool in inventory.pools.items():
+            for name, hold in self._pools.get(key, {}).items():
+                device_id = DeviceId(*key, name)
+                at = inventory.position.get(device_id)
+                if at is not None and (hold.alone or not inventory.multiple >> at & 1):
+                    alone |= 1 << at  # in shares, too, where the driver has changed the device since
+                elif at is not None:
+                    sharing |= 1 << at
+                    shares[at] = dict(hold.amounts)
+                device = pool.every.get(name, hold.seen)
+                for counter, amount in inventory.consumed(device_id, device) if device is not None else ():
+                    free[counter] -= amount
+        wrong = {inventory.counters[at][:2] for at, amount in enumerate(free) if amount < 0}
+        for index, each in enumerate(inventory.ids if wrong else ()):
+            if inventory.uses[index] and (each.driver, each.pool) in wrong:
+                overdrawn |= 1 << index
+        return NodeState(inventory, alone, sharing, shares, free, overdrawn)
+
+
+class NodeState:
+    """What of a node's devices is allocated.
+
+    alone, sharing: sets of devices held alone, or in shares. shares: amounts of capacities that shares consume, by device.
+    free: what is left of each counter. overdrawn: devices that consume counters of a pool of which more is allocated than there
+    is: none of them is allocated until that ends.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        alone: int,
+        sharing: int,
+        shares: dict[int, dict[str, Amount]],
+        free: list[Amount],
+        overdrawn: int,
+    ) -> None:
+        self.inventory, self.alone, self.sharing, self.shares = inventory, alone, sharing, shares
+        self.free, self.overdrawn = free, overdrawn
+
+    @cached_property
+    def unservable(self) -> int:
+        """Devices for which free counters do not suffice, each by itself; one that is held in shares has its counters."""
+        if not self.inventory.totals:
+            return 0
+        short = self.overdrawn
+        for index, uses in enumerate(self.inventory.uses):
+            if any(self.free[at] < amount for at, amount in uses):
+                short |= 1 << index
+        return short & ~self.sharing

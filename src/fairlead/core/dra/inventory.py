@@ -1,0 +1,260 @@
+"""What a node can use of devices, prepared for many searches: sets of devices are integers, one bit for each device.
+
+Bit i stands for device i in the order in which devices are tried (pools by driver and name, slices by name, devices as listed).
+Selectors, tolerations and attributes are evaluated once per expression or name, however many claims name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from fairlead.core.dra.capacity import consumption
+from fairlead.core.dra.model import (
+    BLOCKING_EFFECTS,
+    Amount,
+    Capacity,
+    Device,
+    DeviceId,
+    Slice,
+    Taint,
+    Toleration,
+    attribute_of,
+    typed,
+)
+from fairlead.core.dra.pools import Pool
+
+Matches = Callable[[str, Device], bool]
+"""Whether a CEL expression holds for a device; raises `SelectorFailure` where it errs."""
+
+
+CellUses = tuple[tuple[tuple[int, Amount], ...], ...]
+"""Of a cell, by device: (counter of the cell, amount)."""
+
+
+class SelectorFailure(Exception):
+    """A selector that cannot be compiled, or errs for a device; its text is the reason."""
+
+
+class Selected:
+    """The devices that an expression selects, as a set; failed: those for which it errs; message: of the first."""
+
+    __slots__ = ("failed", "mask", "message")
+
+    def __init__(self, mask: int, failed: int, message: str) -> None:
+        self.mask, self.failed, self.message = mask, failed, message
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The devices of a set, in order."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class Inventory:
+    """The devices that one node can use, by position. It changes only where a slice does.
+
+    uses: counters that a device consumes, as (position in `counters`, amount). totals: of each counter. cells: devices that
+    are connected by shared counters, as positions. packings: kept by `packing.py`.
+    """
+
+    def __init__(self, pools: Sequence[Pool], matches: Matches) -> None:
+        self.faults = [each for each in pools if each.fault]
+        self.pools = {(each.driver, each.name): each for each in pools if not each.fault}
+        self.devices: list[Device] = []
+        self.slices: list[Slice] = []
+        self.ids: list[DeviceId] = []
+        self.counters: list[tuple[str, str, str, str]] = []
+        self.totals: list[Amount] = []
+        position = {}
+        for pool in self.pools.values():
+            for (name, counter), total in pool.counters.items():
+                position[pool.driver, pool.name, name, counter] = len(self.counters)
+                self.counters.append((pool.driver, pool.name, name, counter))
+                self.totals.append(total)
+            for device, each in pool.devices:
+                self.devices.append(device)
+                self.slices.append(each)
+                self.ids.append(DeviceId(pool.driver, pool.name, device.name))
+        self.position = {each: index for index, each in enumerate(self.ids)}
+        self._counter_at = position
+        self.uses = [self.consumed(each, device) for each, device in zip(self.ids, self.devices, strict=True)]
+        self.all = (1 << len(self.devices)) - 1
+        self.multiple = sum(1 << index for index, each in enumerate(self.devices) if each.multiple)
+        self.packings: dict[object, dict[tuple[int, ...], tuple[tuple[int, int], ...]]] = {}
+        self._matches = matches
+        self._selected: dict[str, Selected] = {}
+        self._matching: dict[tuple[tuple[str, ...], tuple[tuple[str, Amount], ...]], tuple[int, int]] = {}
+        self._tolerated: dict[tuple[Toleration, ...], int] = {}
+        self._values: dict[str, tuple[list[int], list[int]]] = {}
+        self._given: dict[tuple[tuple[str, Amount], ...], tuple[int, dict[int, dict[str, Amount]]]] = {}
+        self._least: dict[int, dict[int, Amount]] = {}
+        self._kinds: list[dict[str, Capacity]] = []
+        self._kind_of = [self._kind(each.capacity) for each in self.devices]
+
+    def consumed(self, device_id: DeviceId, device: Device) -> tuple[tuple[int, Amount], ...]:
+        """The counters that a device of this pool consumes, those that the pool still has: (position, amount)."""
+        amounts: dict[int, Amount] = {}
+        for name, each in device.counters:
+            for counter, amount in each:
+                at = self._counter_at.get((device_id.driver, device_id.pool, name, counter))
+                if at is not None:
+                    amounts[at] = amounts.get(at, 0) + amount
+        return tuple(sorted((at, amount) for at, amount in amounts.items() if amount))
+
+    def selected(self, expression: str) -> Selected:
+        """The devices that a selector selects."""
+        found = self._selected.get(expression)
+        if found is None:
+            mask = failed = 0
+            message = ""
+            for index, device in enumerate(self.devices):
+                try:
+                    if self._matches(expression, device):
+                        mask |= 1 << index
+                except SelectorFailure as error:
+                    failed |= 1 << index
+                    message = message or f"{self.ids[index]}: {error}"
+            found = self._selected[expression] = Selected(mask, failed, message)
+        return found
+
+    def matching(self, selectors: tuple[str, ...], requested: tuple[tuple[str, Amount], ...]) -> tuple[int, int]:
+        """The devices that all selectors select and that have what is requested of capacity; and those for which one errs."""
+        key = (selectors, requested)
+        found = self._matching.get(key)
+        if found is None:
+            mask, failed = self.all, 0
+            for each in selectors:
+                selected = self.selected(each)
+                failed |= selected.failed & mask
+                mask &= selected.mask
+            found = self._matching[key] = (mask & self.given(requested), failed)
+        return found
+
+    def tolerated(self, tolerations: tuple[Toleration, ...]) -> int:
+        """The devices without a taint that these tolerations leave."""
+        found = self._tolerated.get(tolerations)
+        if found is None:
+            found = self.all
+            for index in bits(self._tainted):
+                if not all(any(one.tolerates(taint) for one in tolerations) for taint in self._blocking(index)):
+                    found ^= 1 << index
+            self._tolerated[tolerations] = found
+        return found
+
+    def values(self, attribute: str) -> tuple[list[int], list[int]]:
+        """An attribute as (number of its value by device, -1: it has none; devices by number)."""
+        found = self._values.get(attribute)
+        if found is None:
+            numbers: dict[tuple[str, object], int] = {}
+            masks: list[int] = []
+            of = []
+            for index, device in enumerate(self.devices):
+                value = attribute_of(device, attribute)
+                if value is None:
+                    of.append(-1)
+                    continue
+                number = numbers.setdefault(typed(value), len(numbers))
+                if number == len(masks):
+                    masks.append(0)
+                masks[number] |= 1 << index
+                of.append(number)
+            found = self._values[attribute] = (of, masks)
+        return found
+
+    def given(self, requested: tuple[tuple[str, Amount], ...]) -> int:
+        """The devices that have what is requested of capacity, whatever others hold of it."""
+        return self._capacity(requested)[0]
+
+    def share(self, requested: tuple[tuple[str, Amount], ...], index: int) -> Mapping[str, Amount]:
+        """What one allocation with this request consumes of a device's capacities."""
+        return self._capacity(requested)[1][self._kind_of[index]]
+
+    @cached_property
+    def cells(self) -> list[tuple[int, ...]]:
+        """Devices that share counters, directly or through others; only cells of several."""
+        users: dict[int, list[int]] = {}
+        for index, uses in enumerate(self.uses):
+            for at, _ in uses:
+                users.setdefault(at, []).append(index)
+        parent = list(range(len(self.devices)))
+
+        def root(index: int) -> int:
+            while parent[index] != index:
+                parent[index] = parent[parent[index]]
+                index = parent[index]
+            return index
+
+        for members in users.values():
+            first = root(members[0])
+            for other in members[1:]:
+                parent[root(other)] = first
+        found: dict[int, list[int]] = {}
+        for index, uses in enumerate(self.uses):
+            if uses:
+                found.setdefault(root(index), []).append(index)
+        return [tuple(members) for members in found.values() if len(members) > 1]
+
+    @cached_property
+    def forms(self) -> list[tuple[int, CellUses, tuple[int, ...]]]:
+        """By cell: a number that cells share whose devices consume alike, what its devices consume, its counters by position."""
+        numbers: dict[CellUses, int] = {}
+        result = []
+        for members in self.cells:
+            counters: dict[int, int] = {}
+            uses = tuple(
+                tuple((counters.setdefault(at, len(counters)), each) for at, each in self.uses[index]) for index in members
+            )
+            result.append((numbers.setdefault(uses, len(numbers)), uses, tuple(counters)))
+        return result
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """By counter a number that the same counter of all sets of a driver has: sums of one kind bound what fits."""
+        numbers: dict[tuple[str, str], int] = {}
+        return [numbers.setdefault((driver, counter), len(numbers)) for driver, _, _, counter in self.counters]
+
+    def least(self, candidates: int) -> dict[int, Amount]:
+        """Of each kind of counter what every one of these devices consumes at least."""
+        found = self._least.get(candidates)
+        if found is None:
+            sums = []
+            for index in bits(candidates):
+                amounts: dict[int, Amount] = {}
+                for at, amount in self.uses[index]:
+                    amounts[self.kinds[at]] = amounts.get(self.kinds[at], 0) + amount
+                sums.append(amounts)
+                if not amounts:
+                    break
+            found = {kind: min(each.get(kind, 0) for each in sums) for kind in (sums[-1] if sums else ())}
+            self._least[candidates] = found
+        return found
+
+    def _capacity(self, requested: tuple[tuple[str, Amount], ...]) -> tuple[int, dict[int, dict[str, Amount]]]:
+        found = self._given.get(requested)
+        if found is None:
+            wanted = dict(requested)
+            by_kind = {}
+            for kind, capacity in enumerate(self._kinds):
+                amounts = consumption(wanted, capacity)
+                if amounts is not None:
+                    by_kind[kind] = amounts
+            mask = sum(1 << index for index, kind in enumerate(self._kind_of) if kind in by_kind)
+            found = self._given[requested] = (mask, by_kind)
+        return found
+
+    def _kind(self, capacity: dict[str, Capacity]) -> int:
+        for number, known in enumerate(self._kinds):
+            if known == capacity:
+                return number
+        self._kinds.append(capacity)
+        return len(self._kinds) - 1
+
+    @cached_property
+    def _tainted(self) -> int:
+        return sum(1 << index for index, _ in enumerate(self.devices) if self._blocking(index))
+
+    def _blocking(self, index: int) -> list[Taint]:
+        return [each for each in self.devices[index].taints if each.effect in BLOCKING_EFFECTS]
