@@ -13,7 +13,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
 PIP_AUDIT := pip-audit==2.10.1
 
-.PHONY: beside checks docs coverage chart-test rendered decisions mutation help demo test lint words unit e2e testbed architecture crds charts wheel sbom image audit protobuf soak differential bench clean
+.PHONY: beside checks docs coverage chart-test rendered decisions mutation help demo test lint words unit e2e testbed architecture crds charts wheel sbom image audit protobuf soak differential device-verdicts bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -108,9 +108,13 @@ protobuf: testbed  ## write the numbers of fields in Kubernetes' protobuf
 soak: testbed  ## long runs, not part of make test
 	$(RUN) --no-sync pytest -n 2 --dist loadgroup -m "slow and not chart" tests
 
-differential: testbed  ## 50,000 random clusters against kube-scheduler's real plugins, 50,000 device selectors against Kubernetes' evaluation (some minutes)
+differential: testbed  ## 50,000 random clusters against kube-scheduler's real plugins, 50,000 device selectors against Kubernetes' evaluation and 50,000 with devices against its allocators (an hour)
 	$(RUN) --no-sync fairlead bench differential --seeds 0-49999
 	$(RUN) --no-sync fairlead bench cel --differential --seeds 0-4999
+	$(RUN) --no-sync fairlead bench dra --differential --seeds 0-49999
+
+device-verdicts: .cache/synced  ## record what upstream's allocators of devices say, for make test
+	$(RUN) --no-sync python -m testbed.dra
 
 DECISIONS = .cache/decisions/$(shell git rev-parse --verify --quiet '$(BASE)^{commit}')
 

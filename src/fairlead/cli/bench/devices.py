@@ -1,0 +1,52 @@
+"""Devices: the allocator against upstream's, on hard instances, for gangs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from fairlead.cli.bench.common import app, find_checkout, seeds_of
+from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
+
+
+@app.command()
+def dra(
+    differential: Annotated[
+        bool, typer.Option("--differential", help="Compare with upstream's allocators on random clusters.")
+    ] = False,
+    seeds: Annotated[str, typer.Option(help="First and last seed of --differential.")] = "0-1999",
+    hard: Annotated[bool, typer.Option("--hard", help="Hard instances, compared with an integer program.")] = False,
+    instances: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many of --hard.")] = 1000,
+    gangs: Annotated[int, typer.Option(min=0, max=1_000_000, help="So many gangs that can be placed only as a whole.")] = 0,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Allocation of devices (DRA): one of --differential, --hard and --gangs."""
+    if differential + hard + bool(gangs) != 1:
+        fail("name one of --differential, --hard and --gangs N", Exit.USAGE)
+    find_checkout()
+    if differential:
+        from testbed.dra import differential as bench
+
+        chosen = seeds_of(seeds)
+        with progress("clusters") as report:
+            compared = bench.run(chosen, report)
+        emit(compared, output, lambda: print_table("bench dra --differential", msgspec.to_builtins(compared)))
+        failed = compared.different or compared.refused_allocations
+    elif hard:
+        from testbed.dra import hard as instances_
+
+        with progress("instances") as report:
+            judged = instances_.run(instances, report)
+        emit(judged, output, lambda: print_table("bench dra --hard", msgspec.to_builtins(judged)))
+        failed = judged.wrong_verdicts or judged.gave_up
+    else:
+        from testbed.dra import gangs as groups
+
+        with progress("gangs") as report:
+            placed = groups.run(gangs, report)
+        emit(placed, output, lambda: print_table("bench dra --gangs", msgspec.to_builtins(placed)))
+        failed = placed.placed < placed.gangs
+    if failed:
+        raise typer.Exit(int(Exit.FAILED))

@@ -1,0 +1,133 @@
+"""Gangs whose members need one another's restraint: all get devices, or there is a reason and nothing is held."""
+
+from itertools import product
+
+import msgspec
+import pytest
+
+from fairlead.core.dra.allocator import allocate
+from fairlead.core.dra.gangs import Gang, Member, Place, allocate_gang
+from fairlead.core.dra.held import Held
+from fairlead.core.dra.inventory import Inventory
+from fairlead.core.dra.model import Claim, Reach
+from fairlead.core.dra.pools import Slices
+from fairlead.core.dra.refusals import Kind, Refusal
+from testbed.dra import gangs as drawn_gangs
+from testbed.dra.ours import Case
+from tests.core.dra.worlds import CLASSES, DRIVER, ask, claim, device, first_available, matches, node, partitions, pool
+
+
+def place(name, *slices):
+    return Place(node(name), Inventory(Slices(slices).pools(node(name)), matches))
+
+
+def on(name, slices):
+    """The same slices for another node."""
+    return [msgspec.structs.replace(each, name=f"{each.name}-{name}", pool=name, reach=Reach(node=name)) for each in slices]
+
+
+WHOLE_OR_HALF = Claim("d", "c", (first_available("r", ask("r/w", 1, "kind=whole"), ask("r/h", 1, "kind=half")),))
+
+
+def test_one_whole_or_two_halves():
+    """The first member prefers the whole device; then there is none for the second."""
+    here = place("n0", *partitions(1))
+    members = [Member("a", (WHOLE_OR_HALF,)), Member("b", (WHOLE_OR_HALF,))]
+    gang = allocate_gang([here], Held(), members, [], CLASSES)
+    assert [each.allocations[0].devices[0].device.device for each in gang.members] == ["gpu-0-half-0", "gpu-0-half-2"]
+    third = allocate_gang([here], Held(), [*members, Member("c", (WHOLE_OR_HALF,))], [], CLASSES)
+    assert third.kind is Kind.TOGETHER
+    assert "not for all 3 members" in third.text()
+
+
+def test_members_that_share_a_local_claim_run_on_its_node():
+    places = [place(f"n{at}", *on(f"n{at}", partitions(1))) for at in range(2)]
+    shared = [claim(ask("r", 1, "kind=whole"), name="shared")]
+    members = [Member("a", shared=(0,)), Member("b", (WHOLE_OR_HALF,)), Member("c", shared=(0,))]
+    gang = allocate_gang(places, Held(), members, shared, CLASSES)
+    assert gang.members[0].node == gang.members[2].node != gang.members[1].node
+    assert len(gang.shared[0].devices) == 1
+    apart = [Member("a", shared=(0,), nodes=frozenset({"n0"})), Member("b", shared=(0,), nodes=frozenset({"n1"}))]
+    assert isinstance(allocate_gang(places, Held(), apart, shared, CLASSES), Refusal)
+
+
+def test_members_that_share_a_network_device_run_where_it_can_be_used():
+    net = pool(
+        device("nic", driver="net", attributes={f"{DRIVER}/kind": "nic"}), driver="net", name="net", reach=Reach(everywhere=True)
+    )
+    places = [place(f"n{at}", *on(f"n{at}", partitions(1)), net) for at in range(2)]
+    shared = [claim(ask("r", 1, "kind=nic"), name="shared")]
+    whole = claim(ask("r", 1, "kind=whole"))
+    gang = allocate_gang(places, Held(), [Member("a", (whole,), (0,)), Member("b", (whole,), (0,))], shared, CLASSES)
+    assert {each.node for each in gang.members} == {"n0", "n1"}
+    assert gang.shared[0].terms is None
+
+
+def test_members_take_different_devices_of_the_network():
+    """Each of two nodes could use either device, one member can use but one of them: the other goes to the other member."""
+    nics = [device(f"nic-{at}", driver="net", attributes={f"{DRIVER}/kind": f"nic-{at}"}) for at in range(2)]
+    net = pool(*nics, driver="net", name="net", reach=Reach(everywhere=True))
+    places = [place(f"n{at}", *on(f"n{at}", partitions(1)), net) for at in range(2)]
+    whole = ask("g", 1, "kind=whole")
+    either = Claim(
+        "d", "c", (first_available("n", ask("n/0", 1, "kind=nic-0"), ask("n/1", 1, "kind=nic-1")), first_available("g", whole))
+    )
+    first = Claim("d", "c", (first_available("n", ask("n/0", 1, "kind=nic-0")), first_available("g", whole)))
+    held = Held()
+    gang = allocate_gang(places, held, [Member("a", (either,)), Member("b", (first,), nodes=frozenset({"n1"}))], [], CLASSES)
+    assert [each.allocations[0].devices[0].device.device for each in gang.members] == ["nic-1", "nic-0"]
+    three = allocate_gang(places, held, [Member(str(at), (first,)) for at in range(2)], [], CLASSES)
+    assert "members of several nodes need the same devices" in three.text()
+    assert held.on(places[0].inventory).alone == 0
+
+
+def test_refusals_name_what_no_node_has():
+    here = place("n0", *partitions(1))
+    refusal = allocate_gang([here], Held(), [Member("a", (claim(ask("r", 1, "kind=gone")),))], [], CLASSES)
+    assert "1 of 1 members have devices on no node" in refusal.text()
+    assert "8 fail selector 0" not in refusal.text()
+    nowhere = allocate_gang([here], Held(), [Member("a", (WHOLE_OR_HALF,), nodes=frozenset())], [], CLASSES)
+    assert "they may not run there" in nowhere.text()
+
+
+@pytest.mark.parametrize("seeds", [range(60)])
+def test_gangs_that_can_be_placed_are_placed_and_nothing_stays_held(seeds):
+    for seed in seeds:
+        drawn = drawn_gangs.draw_gang(seed)
+        case = Case(drawn.case)
+        places = [Place(each, case.inventory(each)) for each in case.nodes]
+        members = [
+            Member(f"m{at}", tuple(map(drawn_gangs._read, own)), tuple(uses)) for at, (own, uses) in enumerate(drawn.members)
+        ]
+        shared = [drawn_gangs._read(each) for each in drawn.shared]
+        before = [case.held.on(each.inventory).free for each in places]
+        gang = allocate_gang(places, case.held, members, shared, case.classes)
+        assert isinstance(gang, Gang), (seed, gang)
+        assert drawn_gangs.problems(drawn, gang) == [], seed
+        assert [case.held.on(each.inventory).free for each in places] == before
+
+
+def test_small_gangs_are_placed_exactly_where_some_spread_has_devices():
+    """Every spread of members over nodes is tried out; each node's claims are decided by `allocate`, which has its own judges."""
+    placed = refused = 0
+    for seed in range(400):
+        drawn = drawn_gangs.draw_gang(seed)
+        if drawn.shared or len(drawn.case["nodes"]) > 3 or len(drawn.members) > 6:
+            continue
+        extra = [*drawn.members, drawn.members[seed % len(drawn.members)]]
+        case = Case({**drawn.case, "allocated": drawn.case["allocated"][seed % 2 :]})
+        places = [Place(each, case.inventory(each)) for each in case.nodes]
+        members = [Member(f"m{at}", tuple(map(drawn_gangs._read, own))) for at, (own, _) in enumerate(extra)]
+        gang = allocate_gang(places, case.held, members, [], case.classes)
+
+        def fits(at, spread, places=places, members=members, case=case):
+            claims = [each for member, where in zip(members, spread, strict=True) if where == at for each in member.claims]
+            return isinstance(allocate(case.held.on(places[at].inventory), places[at].node.name, claims, case.classes), list)
+
+        possible = any(
+            all(fits(at, spread) for at in range(len(places))) for spread in product(range(len(places)), repeat=len(members))
+        )
+        assert isinstance(gang, Gang) == possible, seed
+        placed, refused = placed + possible, refused + (not possible)
+    assert placed > 0
+    assert refused > 5
