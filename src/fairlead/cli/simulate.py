@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from fairlead.cli import simulate_mig
 from fairlead.cli.choices import Durations, FaultsWorkload, JobsPolicy, Strategy, Trace
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fairlead.simulation.traces import TraceJob
 
 app = typer.Typer(help="Traces and faults through the production scheduler.", no_args_is_help=True)
+app.command()(simulate_mig.mig)
 
 _MOST_SEEDS = 100_000
 _SHOWN_RUNS = 4
