@@ -1,0 +1,278 @@
+"""Which idle nodes get another MIG configuration, for what waits, with the fewest reconfigurations.
+
+mig-manager applies the label `nvidia.com/mig.config` to the whole node and stops all GPU clients of it, so that only nodes without
+running pods are candidates. Its state label says how far it is: a node in `pending` or `rebooting` counts with what it will offer; one in
+`failed` is not used, with a reason.
+
+The plan serves as many of the first `heads` waiting pods as is possible, then as many pods as is possible, with the fewest nodes changed; ties
+go to the first configuration and the first node by name. Nodes that are alike are one class, so the search is over how many of each class
+get which configuration. A greedy plan is the first incumbent; branch and bound improves it within a work budget, beyond which the best
+plan so far is returned as not exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from fairlead.core.mig.supply import Demand, served
+
+_WORK = 20_000
+
+
+class ConfigState(StrEnum):
+    """The values of the label `nvidia.com/mig.config.state`."""
+
+    SUCCESS = "success"
+    PENDING = "pending"
+    REBOOTING = "rebooting"
+    FAILED = "failed"
+
+
+class Config(msgspec.Struct, frozen=True):
+    """A configuration of mig-manager by its name. partitions: what a node of that model then offers, by profile, all GPUs together.
+
+    A GPU without MIG is a partition named `gpu`.
+    """
+
+    name: str
+    model: str
+    partitions: tuple[tuple[str, int], ...]
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A node of a pool that allows reconfiguration. free: partitions that no pod holds; running: pods on its GPUs."""
+
+    name: str
+    model: str
+    config: str
+    state: ConfigState
+    free: tuple[tuple[str, int], ...]
+    running: int
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A pod that waits for one partition of any of these profiles."""
+
+    name: str
+    profiles: tuple[str, ...]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Write the label: this configuration, on this node."""
+
+    node: str
+    config: str
+    before: str
+
+
+class Cause(StrEnum):
+    """Why a node is not a candidate."""
+
+    FAILED = "Failed"
+    CHANGING = "Changing"
+    RUNNING = "Running"
+    NO_CONFIG = "NoConfig"
+
+
+class Excluded(msgspec.Struct, frozen=True):
+    """A node that is not changed, and why."""
+
+    node: str
+    cause: Cause
+    message: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """served: names of pods that then have a partition, in the order of waiting; exact: no plan is better.
+
+    Some of them are served without any change: by partitions that are free.
+    """
+
+    changes: tuple[Change, ...]
+    served: tuple[str, ...]
+    excluded: tuple[Excluded, ...]
+    exact: bool
+
+
+class _Class:
+    """Idle nodes that are alike: of one model, with the same partitions free."""
+
+    def __init__(self, nodes: list[Node], configs: list[Config]) -> None:
+        self.nodes = nodes
+        self.configs = configs
+
+
+def plan(nodes: Sequence[Node], configs: Sequence[Config], waiting: Sequence[Waiting], *, heads: int = 1, work: int = _WORK) -> Plan:
+    """See the module. waiting: in queue order; heads: so many of them come before all others; work: plans that are tried at most."""
+    by_name = {(each.model, each.name): each for each in configs}
+    supply: dict[str, int] = {}
+    classes: dict[tuple[str, str, tuple[tuple[str, int], ...]], list[Node]] = {}
+    excluded = []
+    for node in sorted(nodes, key=lambda node: node.name):
+        reason = _reason(node, configs)
+        if reason is not None:
+            excluded.append(reason)
+        if node.state is ConfigState.FAILED:
+            continue
+        coming = by_name.get((node.model, node.config)) if node.state is not ConfigState.SUCCESS else None
+        offered = coming.partitions if coming is not None else node.free if node.state is ConfigState.SUCCESS else ()
+        _add(supply, offered, 1)
+        if reason is None:
+            classes.setdefault((node.model, node.config, node.free), []).append(node)
+    search = _Search(
+        [
+            _Class(alike, [each for each in sorted(configs, key=lambda each: each.name) if each.model == model and each.name != config])
+            for (model, config, _), alike in classes.items()
+        ],
+        supply,
+        _Wanted(waiting, heads),
+        work,
+    )
+    search.run()
+    return Plan(search.changes(), search.wanted.names(search.best_served), tuple(excluded), search.exact)
+
+
+def _reason(node: Node, configs: Sequence[Config]) -> Excluded | None:
+    if node.state is ConfigState.FAILED:
+        message = f"mig-manager failed to apply {node.config!r} on node {node.name}: see its log there, then set the label again"
+        return Excluded(node.name, Cause.FAILED, message)
+    if node.state is not ConfigState.SUCCESS:
+        return Excluded(node.name, Cause.CHANGING, f"node {node.name} is being changed to {node.config!r} ({node.state})")
+    if node.running:
+        return Excluded(node.name, Cause.RUNNING, f"{node.running} pods run on the GPUs of node {node.name}: they would be stopped")
+    if not any(each.model == node.model and each.name != node.config for each in configs):
+        return Excluded(node.name, Cause.NO_CONFIG, f"no other configuration is known for {node.model}, the model of node {node.name}")
+    return None
+
+
+class _Wanted:
+    """The waiting pods as demands: those of the heads first, each demand in queue order."""
+
+    def __init__(self, waiting: Sequence[Waiting], heads: int) -> None:
+        groups: dict[tuple[bool, tuple[str, ...]], list[int]] = {}
+        self._waiting = waiting
+        for position, pod in enumerate(waiting):
+            groups.setdefault((position >= heads, tuple(sorted(set(pod.profiles)))), []).append(position)
+        ordered = sorted(groups.items(), key=lambda item: (item[0][0], item[1][0]))
+        self._positions = [positions for _, positions in ordered]
+        self._heads = sum(not later for (later, _), _ in ordered)
+        self.demands = [Demand(profiles, len(positions)) for (_, profiles), positions in ordered]
+
+    def score(self, counts: Sequence[int]) -> tuple[int, int]:
+        """(heads served, pods served)."""
+        return sum(counts[: self._heads]), sum(counts)
+
+    def most(self) -> tuple[int, int]:
+        """If all are served."""
+        return self.score([demand.count for demand in self.demands])
+
+    def names(self, counts: Sequence[int]) -> tuple[str, ...]:
+        """The pods that are served: the first ones of each demand."""
+        chosen = [
+            position for positions, count in zip(self._positions, counts, strict=True) for position in positions[:count]
+        ]
+        return tuple(self._waiting[position].name for position in sorted(chosen))
+
+
+def _add(supply: dict[str, int], partitions: Sequence[tuple[str, int]], sign: int) -> None:
+    for profile, count in partitions:
+        supply[profile] = supply.get(profile, 0) + sign * count
+
+
+class _Search:
+    """Branch and bound over how many nodes of each class get which configuration."""
+
+    def __init__(self, classes: list[_Class], supply: Mapping[str, int], wanted: _Wanted, work: int) -> None:
+        self.wanted = wanted
+        self.exact = True
+        self._classes = classes
+        self._supply = dict(supply)
+        self._work = work
+        self._options = [(number, config) for number, each in enumerate(classes) for config in each.configs]
+        self._chosen = [0] * len(self._options)
+        self._left = [len(each.nodes) for each in classes]
+        self.best_served = served(wanted.demands, self._supply)
+        self._best = (wanted.score(self.best_served), 0)
+        self._best_chosen = list(self._chosen)
+
+    def run(self) -> None:
+        """Greedy, then exact."""
+        self._greedy()
+        self._branch(0, 0)
+
+    def changes(self) -> tuple[Change, ...]:
+        """Of the best plan, by node."""
+        lines = [list(each.nodes) for each in self._classes]
+        found = []
+        for (number, config), count in zip(self._options, self._best_chosen, strict=True):
+            for node in lines[number][:count]:
+                found.append(Change(node.name, config.name, node.config))
+            del lines[number][:count]
+        return tuple(sorted(found, key=lambda change: change.node))
+
+    def _switch(self, option: int, sign: int) -> None:
+        number, config = self._options[option]
+        self._chosen[option] += sign
+        self._left[number] -= sign
+        _add(self._supply, config.partitions, sign)
+        _add(self._supply, self._classes[number].nodes[0].free, -sign)
+
+    def _consider(self) -> None:
+        counts = served(self.wanted.demands, self._supply)
+        value = self.wanted.score(counts), -sum(self._chosen)
+        if value > self._best:
+            self._best, self.best_served, self._best_chosen = value, counts, list(self._chosen)
+
+    def _greedy(self) -> None:
+        """Again and again the change after which most are served, while it serves more."""
+        while True:
+            before, gained = self._best[0], None
+            for option, (number, _) in enumerate(self._options):
+                if self._left[number]:
+                    self._switch(option, 1)
+                    value = self.wanted.score(served(self.wanted.demands, self._supply))
+                    self._switch(option, -1)
+                    if value > before:
+                        before, gained = value, option
+            if gained is None:
+                break
+            self._switch(gained, 1)
+            self._consider()
+        for option, count in enumerate(list(self._chosen)):
+            for _ in range(count):
+                self._switch(option, -1)
+
+    def _branch(self, option: int, changes: int) -> None:
+        """All plans that continue the present one with this option and those after it."""
+        if option == len(self._options) or not self._may_improve(option, changes):
+            return
+        if self._work <= 0:
+            self.exact = False
+            return
+        number, _ = self._options[option]
+        count = 0
+        while True:
+            self._branch(option + 1, changes + count)
+            if not self._left[number] or not self._may_improve(option, changes + count):
+                break
+            self._switch(option, 1)
+            count += 1
+            self._work -= 1
+            self._consider()
+            if self._work <= 0:
+                self.exact = False
+                break
+        for _ in range(count):
+            self._switch(option, -1)
+
+    def _may_improve(self, option: int, changes: int) -> bool:
+        """Whether one more change from this option on may lead to a better plan: by what could be served if nodes offered all at once."""
+        supply = dict(self._supply)
+        for number, config in self._options[option:]:
+            for profile, count in config.partitions:
+                supply[profile] = supply.get(profile, 0) + count * self._left[number]
+        bound = self.wanted.score(served(self.wanted.demands, supply))
+        return (bound, -(changes + 1)) > self._best
