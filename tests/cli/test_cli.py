@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli.main import app
-from fairlead.cli.simulate import parse_seeds
+from fairlead.cli.seeds import parse_seeds
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(f"n{i},64000,262144,4,T4\n" for i in range(4))
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + "".join(f"p{i},4000,8192,1,{(1000, 470)[i % 2]}\n" for i in range(20))

@@ -15,6 +15,7 @@ import typer
 from fairlead.cli import simulate_mig
 from fairlead.cli.choices import Durations, FaultsWorkload, JobsPolicy, Strategy, Trace
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
+from fairlead.cli.seeds import parse_seeds
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -27,22 +28,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Traces and faults through the production scheduler.", no_args_is_help=True)
 app.command()(simulate_mig.mig)
 
-_MOST_SEEDS = 100_000
 _SHOWN_RUNS = 4
 _PHILLY_DAYS = 61.0  # October and November
 _MONTH = 30
-
-
-def parse_seeds(text: str) -> list[int]:
-    """`42`, `42-51` or `1,5,42-51` as a list. Raises `ValueError`."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        start, end = int(first), int(last) if dash else int(first)
-        if end < start or len(seeds) + end - start >= _MOST_SEEDS:
-            raise ValueError(f"range {part!r} is empty or longer than {_MOST_SEEDS}")
-        seeds += range(start, end + 1)
-    return seeds
 
 
 @app.command()

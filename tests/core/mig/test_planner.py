@@ -41,7 +41,9 @@ def random_pool(rng):
         config = rng.choice([each for each in configs if each.model == model])
         running = rng.choice([0, 0, 0, 2])
         state = rng.choice([ConfigState.SUCCESS] * 6 + [ConfigState.PENDING, ConfigState.FAILED])
-        free = config.partitions if not running else tuple((profile, rng.randint(0, count)) for profile, count in config.partitions)
+        free = (
+            config.partitions if not running else tuple((profile, rng.randint(0, count)) for profile, count in config.partitions)
+        )
         nodes.append(Node(f"n{number}", model, config.name, state, free, running))
     waiting = [Waiting(f"p{number}", tuple(rng.sample(PROFILES, rng.randint(1, 2)))) for number in range(rng.randint(0, 5))]
     return nodes, configs, waiting
@@ -51,7 +53,9 @@ def offers(nodes, configs, chosen):
     """The partitions of all nodes, where `chosen` (node -> config) is applied."""
     supply = {}
     for node in nodes:
-        config = next((each for each in configs if each.model == node.model and each.name == chosen.get(node.name, node.config)), None)
+        config = next(
+            (each for each in configs if each.model == node.model and each.name == chosen.get(node.name, node.config)), None
+        )
         if node.name in chosen or node.state in (ConfigState.PENDING, ConfigState.REBOOTING):
             partitions = config.partitions
         else:
@@ -164,5 +168,3 @@ def test_a_node_that_is_changing_counts_with_what_it_will_offer():
     found = plan(nodes, configs, [Waiting("x", ("1g.5gb",))])
     assert found.changes == ()
     assert found.served == ("x",)
-
-

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from fairlead.cli.output import Exit, fail
-from fairlead.cli.simulate import parse_seeds
+from fairlead.cli.seeds import parse_seeds
 
 app = typer.Typer(help="Benchmarks. Every row of benchmarks/README.md is one of these commands.", no_args_is_help=True)
 

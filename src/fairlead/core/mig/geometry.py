@@ -1,15 +1,16 @@
 """The MIG geometries of GPU models: profiles, memory slices, start positions, compute slices.
 
-Sources. Profiles, their parts of memory and compute, and how many of each fit: NVIDIA's Multi-Instance GPU User Guide, "Supported
-MIG Profiles" (A30, A100, H100, H200, B200). Start positions: the output of `nvidia-smi mig -lgipp`, in the guide for the A100-40GB
-and as NVIDIA printed it for the H100 NVL: `{0,1,2,3,4,5,6}:1`, `{0,2,4,6}:2`, `{0,2,4}:2`, `{0,4}:4`, `{0}:4`, `{0}:8`. The guide
-draws the same places for all models of seven compute slices. Names that only appear in the lists of GPU Operator's
-`default-mig-parted-config`: those of the H100 with 96 GB (GH200, H20).
+Sources. Profiles, their parts of memory and compute, and how many of each fit: NVIDIA's Multi-Instance GPU User Guide,
+"Supported MIG Profiles" (A30, A100, H100, H200, B200). Start positions: the output of `nvidia-smi mig -lgipp`, in the
+guide for the A100-40GB and as NVIDIA printed it for the H100 NVL: `{0,1,2,3,4,5,6}:1`, `{0,2,4,6}:2`, `{0,2,4}:2`,
+`{0,4}:4`, `{0}:4`, `{0}:8`. The guide draws the same places for all models of seven compute slices. Names that only
+appear in the lists of GPU Operator's `default-mig-parted-config`: those of the H100 with 96 GB (GH200, H20).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 import msgspec
 
@@ -17,8 +18,9 @@ import msgspec
 class Profile(msgspec.Struct, frozen=True):
     """One kind of partition of a GPU model.
 
-    compute, memory: compute and memory slices that it takes; memory_gb: as its name has it; starts: the first memory slices at
-    which it may be; limit: how many of it one GPU holds at most; media: it takes the media extensions, of which a GPU has one.
+    compute, memory: compute and memory slices that it takes; memory_gb: as its name has it; starts: the first memory
+    slices at which it may be; limit: how many of it one GPU holds at most; media: it takes the media extensions, of
+    which a GPU has one.
     """
 
     name: str
@@ -48,6 +50,10 @@ class Geometry(msgspec.Struct, frozen=True):
         """Without the profiles that take the media extensions: fewer states, where nothing asks for them."""
         return msgspec.structs.replace(self, profiles=tuple(each for each in self.profiles if not each.media))
 
+    def only(self, names: Collection[str]) -> Geometry:
+        """With these profiles only, for what uses no others."""
+        return msgspec.structs.replace(self, profiles=tuple(each for each in self.profiles if each.name in names))
+
 
 class UnknownModel(msgspec.Struct, frozen=True):
     """No geometry is known for a product. known: the models that have one."""
@@ -59,13 +65,15 @@ class UnknownModel(msgspec.Struct, frozen=True):
     def message(self) -> str:
         """What is wrong, and what to do."""
         return (
-            f"product {self.product!r} has no known MIG geometry (known: {', '.join(self.known)}): use a node of one of these models, "
-            "or request the partition by a DRA device class"
+            f"product {self.product!r} has no known MIG geometry (known: {', '.join(self.known)}): "
+            "use a node of one of these models, or request the partition by a DRA device class"
         )
 
 
 def _seven(model: str, total: int, one: int, quarter: int, half: int) -> Geometry:
-    """A model of seven compute and eight memory slices; gigabytes in the names of 1g, of two memory slices, of four, of all."""
+    """A model of seven compute and eight memory slices; gigabytes in the names of 1g, of two memory slices, of four,
+    of all.
+    """
     return Geometry(
         model=model,
         compute=7,
@@ -112,8 +120,9 @@ GEOMETRIES: dict[str, Geometry] = {
 }
 """Model -> its geometry."""
 
-# Products as GPU feature discovery labels them (`nvidia.com/gpu.product`), without NVIDIA and what follows MIG or SHARED. The first
-# that matches counts; the name of a family alone says the model only where the family has one size of memory.
+# Products as GPU feature discovery labels them (`nvidia.com/gpu.product`), without NVIDIA and what follows MIG or
+# SHARED. The first that matches counts; the name of a family alone says the model only where the family has one size of
+# memory.
 _PRODUCTS = tuple(
     (re.compile(pattern), model)
     for pattern, model in (
@@ -131,7 +140,9 @@ _SUFFIX = re.compile(r"-(SHARED|MIG-.*)$")
 
 
 def geometry_of(product: str) -> Geometry | UnknownModel:
-    """That of a product label's model (`NVIDIA-A100-SXM4-40GB`, also with `-MIG-1g.5gb` or `-SHARED`), or of a model's own name."""
+    """That of a product label's model (`NVIDIA-A100-SXM4-40GB`, also with `-MIG-1g.5gb` or `-SHARED`), or of a
+    model's own name.
+    """
     if product in GEOMETRIES:
         return GEOMETRIES[product]
     name = _SUFFIX.sub("", product).removeprefix("NVIDIA-")

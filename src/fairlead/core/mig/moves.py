@@ -1,13 +1,14 @@
 """Moves of running partitions: where a request fits nowhere, the moves that make place for it, if they are worth it.
 
-A request that is refused although slices are free is blocked by partitions that could run elsewhere. All GPUs (by state) and all sets
-of at most `most` partitions are tried: they leave, the request takes its place, and each finds the place with the least expected loss
-(`placing.py`), largest first. The gain of a plan is the compute slices of the request less what the expected loss of the pool grows by,
-over the time until the pool is another one (`_HORIZON` requests); plans are compared by gain per move.
+A request that is refused although slices are free is blocked by partitions that could run elsewhere. All GPUs (by
+state) and all sets of at most `most` partitions are tried: they leave, the request takes its place, and each finds the
+place with the least expected loss (`placing.py`), largest first. The gain of a plan is the compute slices of the
+request less what the expected loss of the pool grows by, over the time until the pool is another one (`_HORIZON`
+requests); plans are compared by gain per move.
 
-Moves are rare by contract: at most `rate` for each request that arrived, at every moment. Which plans are worth their moves follows
-from the last ones seen: the gain per move above which all plans together would have taken exactly the rate. A plan below that is only
-taken while `_RESERVE` moves more than it needs are left.
+Moves are rare by contract: at most `rate` for each request that arrived, at every moment. Which plans are worth their
+moves follows from the last ones seen: the gain per move above which all plans together would have taken exactly the
+rate. A plan below that is only taken while `_RESERVE` moves more than it needs are left.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ class Plan(msgspec.Struct, frozen=True):
     gain: float
 
 
-def search(placer: Placer, profile: int, movable: Callable[[int, int], bool], most: int = 2) -> Plan | None:
+def search(placer: Placer, profile: int, movable: Callable[[int, int], bool] | None = None, most: int = 2) -> Plan | None:
     """The plan with the most gain per move for a request that fits nowhere. None: no such moves.
 
-    movable: whether the partition of (GPU, placement) may be moved. The pool is the same afterwards.
+    movable: whether the partition of (GPU, placement) may be moved; None: all may. The pool is the same afterwards.
     """
     pool, states = placer.pool, placer.pool.states
     size = states.geometry.profiles[profile].compute
@@ -58,7 +59,10 @@ def search(placer: Placer, profile: int, movable: Callable[[int, int], bool], mo
     best: Plan | None = None
     for state, _ in sorted(pool.groups(), key=lambda group: group[1]):
         for blocked in states.blocked(state, profile, most):
-            gpu = next((gpu for gpu in pool.members(state) if all(movable(gpu, each) for each in blocked.leaving)), None)
+            gpu = next(
+                (gpu for gpu in pool.members(state) if movable is None or all(movable(gpu, each) for each in blocked.leaving)),
+                None,
+            )
             if gpu is None:
                 continue
             moves, after = _try(placer, gpu, blocked.leaving, blocked.placement)
@@ -126,7 +130,9 @@ class MoveBudget:
             self._since = oldest[2]
 
     def _threshold(self) -> float:
-        """The gain above which the plans remembered would have taken the rate; minus infinity if all of them would not."""
+        """The gain above which the plans remembered would have taken the rate; minus infinity if all of them would
+        not.
+        """
         taken = 0
         for loss, count, _ in self._sorted:
             taken += count

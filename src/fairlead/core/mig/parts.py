@@ -1,8 +1,9 @@
 """What part of a GPU an extended resource of NVIDIA's device plugin is, for quotas, tables and costs.
 
-Strategy `mixed`: a resource for each profile, `nvidia.com/mig-1g.5gb`; with media extensions `nvidia.com/mig-1g.5gb.me`. Strategy
-`single`: `nvidia.com/gpu`, on nodes whose product label ends in the profile, `NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`. Parts are thousandths
-of a GPU, rounded down, so that the parts of one GPU are never more than the GPU.
+Strategy `mixed`: a resource for each profile, `nvidia.com/mig-1g.5gb`; with media extensions
+`nvidia.com/mig-1g.5gb.me`. Strategy `single`: `nvidia.com/gpu`, on nodes whose product label ends in the profile,
+`NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`. Parts are thousandths of a GPU, rounded down, so that the parts of one GPU are never
+more than the GPU.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ _SINGLE = "-MIG-"
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One unit of a resource as a part of a GPU. model: empty if more than one has it alike; profile: empty for a whole GPU.
+    """One unit of a resource as a part of a GPU. model: empty if more than one has it alike; profile: empty for a whole
+    GPU.
 
-    compute_milli: of the model's compute slices (seven; four on an A30); memory_milli: of its memory slices. In thousandths.
+    compute_milli: of the model's compute slices (seven; four on an A30); memory_milli: of its memory slices. In
+    thousandths.
     """
 
     resource: str
@@ -51,10 +54,11 @@ class UnknownPart(msgspec.Struct, frozen=True):
 
 
 def part_of(resource: str, product: str = "") -> Part | UnknownPart:
-    """The part of a GPU that one of a resource is. product: the node's label `nvidia.com/gpu.product`; empty: not known.
+    """The part of a GPU that one of a resource is. product: the node's label `nvidia.com/gpu.product`; empty: not
+    known.
 
-    Without a product the profile's part must be the same on all models that have it (`1g.10gb` is not: it has one memory slice of an
-    A100-80GB and two of an A100-40GB).
+    Without a product the profile's part must be the same on all models that have it (`1g.10gb` is not: it has one
+    memory slice of an A100-80GB and two of an A100-40GB).
     """
     _, _, single = product.partition(_SINGLE)
     if resource == WHOLE and not single:
@@ -72,7 +76,9 @@ def _on_product(resource: str, product: str, name: str) -> Part | UnknownPart:
     profile = geometry.profile(name)
     if profile is None:
         has = ", ".join(each.name for each in geometry.profiles)
-        message = f"{geometry.model} has no profile {name!r} (it has {has}): request one of these, or correct the node's product label"
+        message = (
+            f"{geometry.model} has no profile {name!r} (it has {has}): request one of these, or correct the node's product label"
+        )
         return _unknown(resource, product, PartCause.UNKNOWN_PROFILE, message)
     return _part(resource, geometry, profile, geometry.model)
 
@@ -82,9 +88,7 @@ def _on_any(resource: str, name: str) -> Part | UnknownPart:
     if not found:
         message = f"no known model has a profile {name!r} (models: {', '.join(GEOMETRIES)}): correct its name"
         return _unknown(resource, "", PartCause.UNKNOWN_PROFILE, message)
-    parts = {
-        _part(resource, geometry, profile, geometry.model if len(found) == 1 else "") for geometry, profile in found
-    }
+    parts = {_part(resource, geometry, profile, geometry.model if len(found) == 1 else "") for geometry, profile in found}
     if len(parts) > 1:
         models = ", ".join(geometry.model for geometry, _ in found)
         message = f"profile {name!r} is another part of a GPU on each of {models}: give the node's product"

@@ -4,10 +4,11 @@ For each profile the pool knows its availability N (`pool.py`). The expected los
 
     (its part of what arrives) x (its compute slices) x exp(-N / _SPREAD)
 
-that is, what is lost if the next request is of that profile and finds no place: certain at N = 0, less likely by the factor e for each
-`_SPREAD` places more. Of all (GPU, start) the one is taken after which this sum is smallest. The parts are learned from the requests
-that arrive (`Mix`). Since the sum is over the pool, a place of a profile that has many others costs next to nothing, and the last
-whole GPU is dear: that is what a fixed score per GPU (best fit, look-ahead) cannot say.
+that is, what is lost if the next request is of that profile and finds no place: certain at N = 0, less likely by the
+factor e for each `_SPREAD` places more. Of all (GPU, start) the one is taken after which this sum is smallest. The
+parts are learned from the requests that arrive (`Mix`). Since the sum is over the pool, a place of a profile that has
+many others costs next to nothing, and the last whole GPU is dear: that is what a fixed score per GPU (best fit,
+look-ahead) cannot say.
 
 Both constants were chosen on streams with the seeds 101-108; figures are reported for other seeds (docs/design/mig.md).
 """
@@ -24,7 +25,9 @@ _RENORMALIZE = 1e100
 
 
 class Mix:
-    """Which profiles arrive, as parts of all: counts that halve every `half_life` requests, beginning with one of each."""
+    """Which profiles arrive, as parts of all: counts that halve every `half_life` requests, beginning with one of
+    each.
+    """
 
     def __init__(self, profiles: int, half_life: float = 4000.0) -> None:
         self._counts = [1.0] * profiles

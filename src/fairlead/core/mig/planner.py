@@ -1,13 +1,13 @@
 """Which idle nodes get another MIG configuration, for what waits, with the fewest reconfigurations.
 
-mig-manager applies the label `nvidia.com/mig.config` to the whole node and stops all GPU clients of it, so that only nodes without
-running pods are candidates. Its state label says how far it is: a node in `pending` or `rebooting` counts with what it will offer; one in
-`failed` is not used, with a reason.
+mig-manager applies the label `nvidia.com/mig.config` to the whole node and stops all GPU clients of it, so that only
+nodes without running pods are candidates. Its state label says how far it is: a node in `pending` or `rebooting` counts
+with what it will offer; one in `failed` is not used, with a reason.
 
-The plan serves as many of the first `heads` waiting pods as is possible, then as many pods as is possible, with the fewest nodes changed; ties
-go to the first configuration and the first node by name. Nodes that are alike are one class, so the search is over how many of each class
-get which configuration. A greedy plan is the first incumbent; branch and bound improves it within a work budget, beyond which the best
-plan so far is returned as not exact.
+The plan serves as many of the first `heads` waiting pods as is possible, then as many pods as is possible, with the
+fewest nodes changed; ties go to the first configuration and the first node by name. Nodes that are alike are one class,
+so the search is over how many of each class get which configuration. A greedy plan is the first incumbent; branch and
+bound improves it within a work budget, beyond which the best plan so far is returned as not exact.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class ConfigState(StrEnum):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """A configuration of mig-manager by its name. partitions: what a node of that model then offers, by profile, all GPUs together.
+    """A configuration of mig-manager by its name. partitions: what a node of that model then offers, by profile, all
+    GPUs together.
 
     A GPU without MIG is a partition named `gpu`.
     """
@@ -105,8 +106,12 @@ class _Class:
         self.configs = configs
 
 
-def plan(nodes: Sequence[Node], configs: Sequence[Config], waiting: Sequence[Waiting], *, heads: int = 1, work: int = _WORK) -> Plan:
-    """See the module. waiting: in queue order; heads: so many of them come before all others; work: plans that are tried at most."""
+def plan(
+    nodes: Sequence[Node], configs: Sequence[Config], waiting: Sequence[Waiting], *, heads: int = 1, work: int = _WORK
+) -> Plan:
+    """See the module. waiting: in queue order; heads: so many of them come before all others; work: plans that are
+    tried at most.
+    """
     by_name = {(each.model, each.name): each for each in configs}
     supply: dict[str, int] = {}
     classes: dict[tuple[str, str, tuple[tuple[str, int], ...]], list[Node]] = {}
@@ -124,7 +129,10 @@ def plan(nodes: Sequence[Node], configs: Sequence[Config], waiting: Sequence[Wai
             classes.setdefault((node.model, node.config, node.free), []).append(node)
     search = _Search(
         [
-            _Class(alike, [each for each in sorted(configs, key=lambda each: each.name) if each.model == model and each.name != config])
+            _Class(
+                alike,
+                [each for each in sorted(configs, key=lambda each: each.name) if each.model == model and each.name != config],
+            )
             for (model, config, _), alike in classes.items()
         ],
         supply,
@@ -142,9 +150,13 @@ def _reason(node: Node, configs: Sequence[Config]) -> Excluded | None:
     if node.state is not ConfigState.SUCCESS:
         return Excluded(node.name, Cause.CHANGING, f"node {node.name} is being changed to {node.config!r} ({node.state})")
     if node.running:
-        return Excluded(node.name, Cause.RUNNING, f"{node.running} pods run on the GPUs of node {node.name}: they would be stopped")
+        return Excluded(
+            node.name, Cause.RUNNING, f"{node.running} pods run on the GPUs of node {node.name}: they would be stopped"
+        )
     if not any(each.model == node.model and each.name != node.config for each in configs):
-        return Excluded(node.name, Cause.NO_CONFIG, f"no other configuration is known for {node.model}, the model of node {node.name}")
+        return Excluded(
+            node.name, Cause.NO_CONFIG, f"no other configuration is known for {node.model}, the model of node {node.name}"
+        )
     return None
 
 
@@ -171,9 +183,7 @@ class _Wanted:
 
     def names(self, counts: Sequence[int]) -> tuple[str, ...]:
         """The pods that are served: the first ones of each demand."""
-        chosen = [
-            position for positions, count in zip(self._positions, counts, strict=True) for position in positions[:count]
-        ]
+        chosen = [position for positions, count in zip(self._positions, counts, strict=True) for position in positions[:count]]
         return tuple(self._waiting[position].name for position in sorted(chosen))
 
 
@@ -206,10 +216,9 @@ class _Search:
     def changes(self) -> tuple[Change, ...]:
         """Of the best plan, by node."""
         lines = [list(each.nodes) for each in self._classes]
-        found = []
+        found: list[Change] = []
         for (number, config), count in zip(self._options, self._best_chosen, strict=True):
-            for node in lines[number][:count]:
-                found.append(Change(node.name, config.name, node.config))
+            found += [Change(node.name, config.name, node.config) for node in lines[number][:count]]
             del lines[number][:count]
         return tuple(sorted(found, key=lambda change: change.node))
 
@@ -269,7 +278,9 @@ class _Search:
             self._switch(option, -1)
 
     def _may_improve(self, option: int, changes: int) -> bool:
-        """Whether one more change from this option on may lead to a better plan: by what could be served if nodes offered all at once."""
+        """Whether one more change from this option on may lead to a better plan: by what could be served if nodes
+        offered all at once.
+        """
         supply = dict(self._supply)
         for number, config in self._options[option:]:
             for profile, count in config.partitions:

@@ -1,9 +1,9 @@
 """GPUs of one model, indexed by the state that they are in: what a choice costs depends on the states, not on the GPUs.
 
-Beside the states, a pool keeps for each profile its *availability*: the number of places where a partition could start, where a place
-that is blocked counts for what it may become. A partition that ends first within one unit of time while one's own patience ends at the
-rate `_PATIENCE` has the probability of a race of exponential clocks: the chance that all m blocking partitions (each at rate 1) leave
-first is the product of j / (j + rate) for j = 1..m.
+Beside the states, a pool keeps for each profile its *availability*: the number of places where a partition could start,
+where a place that is blocked counts for what it may become. A partition that ends first within one unit of time while
+one's own patience ends at the rate `_PATIENCE` has the probability of a race of exponential clocks: the chance that all
+m blocking partitions (each at rate 1) leave first is the product of j / (j + rate) for j = 1..m.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The states of one GPU: which partitions run on it, and where. Interned: a state is a small integer.
 
-What may follow a state is computed once, at its first use: the 64 GPUs of a pool share the few states that they are in. An A100 with
-its six profiles without media extensions has 723 states; with them, some thousands, of which a pool sees hundreds.
+What may follow a state is computed once, at its first use: the 64 GPUs of a pool share the few states that they are in.
+An A100 with its six profiles without media extensions has 723 states; with them, some thousands, of which a pool sees
+hundreds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    """A profile would fit if these placements left, and none of them is needless. final: the state when it is at `placement`."""
+    """A profile would fit if these placements left, and none of them is needless. final: the state when it is at
+    `placement`.
+    """
 
     leaving: tuple[int, ...]
     placement: int
@@ -78,7 +81,9 @@ class States:
         return self.geometry.profiles.index(found)
 
     def state(self, placements: Iterable[int]) -> int:
-        """The state with these placements. Raises `IllegalPlacement` for those that overlap or take more than there is."""
+        """The state with these placements. Raises `IllegalPlacement` for those that overlap or take more than there
+        is.
+        """
         state = EMPTY
         for placement in placements:
             state = self.add(state, placement)
@@ -131,7 +136,9 @@ class States:
         return found
 
     def blockers(self, state: int, placement: int) -> int:
-        """The fewest partitions that must leave so that this one fits: those in its memory, then the largest for compute."""
+        """The fewest partitions that must leave so that this one fits: those in its memory, then the largest for
+        compute.
+        """
         each = self.placements[placement]
         rest, count, used = [], 0, self._compute[state]
         for k in self.running(state):
@@ -149,7 +156,9 @@ class States:
         return count
 
     def blocked(self, state: int, profile: int, most: int) -> tuple[Blocked, ...]:
-        """The sets of at most so many partitions whose leaving makes place for a profile, without needless ones: smaller sets first."""
+        """The sets of at most so many partitions whose leaving makes place for a profile, without needless ones:
+        smaller sets first.
+        """
         key = (state, profile, most)
         found = self._blocked.get(key)
         if found is None:

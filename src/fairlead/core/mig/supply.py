@@ -1,7 +1,8 @@
 """How many of the waiting pods a supply of partitions serves, where a pod may accept one of several profiles.
 
-A pod takes one partition. The sets of pods that can be served at once form a transversal matroid, so that serving class by class along
-augmenting paths serves as many of the first classes as is possible at all, and as many pods in all (Edmonds and Fulkerson, 1965).
+A pod takes one partition. The sets of pods that can be served at once form a transversal matroid, so that serving class
+by class along augmenting paths serves as many of the first classes as is possible at all, and as many pods in all
+(Edmonds and Fulkerson, 1965).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def served(demands: Sequence[Demand], supply: Mapping[str, int]) -> list[int]:
 
 def _augment(number: int, demands: Sequence[Demand], left: dict[str, int], taken: list[dict[str, int]]) -> bool:
     """Serve one more of a demand, if others can take other profiles that they accept. Breadth first, over profiles."""
-    came: dict[str, tuple[int, str | None]] = {profile: (number, None) for profile in demands[number].profiles}
+    came: dict[str, tuple[int, str | None]] = dict.fromkeys(demands[number].profiles, (number, None))
     line = list(came)
     for profile in line:
         if left.get(profile, 0) > 0:

@@ -1,7 +1,7 @@
 """The rules that place requests in the MIG stream: those compared with, as simple scores, and Fairlead's.
 
-A score rule takes the (GPU, start) with the least score; ties go to the lowest GPU, then the first start. Scores depend on the state of
-one GPU only, so each is computed once for a state.
+A score rule takes the (GPU, start) with the least score; ties go to the lowest GPU, then the first start. Scores depend
+on the state of one GPU only, so each is computed once for a state.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class FirstFit:
 
 
 class Anywhere:
-    """One of all places, each with the same chance. Draws a number for each place, GPU by GPU, from the stream's generator."""
+    """One of all places, each with the same chance. Draws a number for each place, GPU by GPU, from the stream's
+    generator.
+    """
 
     def __init__(self, pool: Pool, rng: random.Random) -> None:
         self._pool = pool
@@ -83,11 +85,13 @@ class Anywhere:
 
 def best_fit(states: States) -> Callable[[int, int], Score]:
     """The GPU with the fewest free compute slices."""
-    return lambda state, after: (states.geometry.compute - states.compute(state),)
+    return lambda state, _: (states.geometry.compute - states.compute(state),)
 
 
 def most_placements(states: States) -> Callable[[int, int], Score]:
-    """The GPU with the fewest free compute slices, and on it the start that leaves most placements: as NVIDIA's driver places."""
+    """The GPU with the fewest free compute slices, and on it the start that leaves most placements: as NVIDIA's
+    driver places.
+    """
     profiles = range(len(states.geometry.profiles))
 
     def score(state: int, after: int) -> Score:
@@ -97,7 +101,9 @@ def most_placements(states: States) -> Callable[[int, int], Score]:
 
 
 def fragmentation_gradient(states: States, parts: list[float]) -> Callable[[int, int], Score]:
-    """The least growth of fragmentation as FGD defines it (Weng et al., USENIX ATC 2023): free slices that a request cannot use."""
+    """The least growth of fragmentation as FGD defines it (Weng et al., USENIX ATC 2023): free slices that a request
+    cannot use.
+    """
 
     def fragmentation(state: int) -> float:
         idle = states.geometry.compute - states.compute(state)
@@ -127,24 +133,25 @@ def look_ahead(states: States, parts: list[float]) -> Callable[[int, int], Score
 
 
 def rule(name: str, pool: Pool, parts: list[float], rng: random.Random) -> Rule:
-    """The rule of that name on a pool. parts: of what arrives, for each profile; Fairlead's rule does not see them."""
+    """The rule of that name on a pool. parts: of what arrives, for each profile; Fairlead's rule does not see them.
+
+    Raises `KeyError` for another name.
+    """
     states = pool.states
-    match name:
-        case "random":
-            return Anywhere(pool, rng)
-        case "first_fit":
-            return FirstFit(pool)
-        case "best_fit":
-            return ByScore(pool, best_fit(states))
-        case "most_placements":
-            return ByScore(pool, most_placements(states))
-        case "fgd":
-            return ByScore(pool, fragmentation_gradient(states, parts))
-        case "look_ahead":
-            return ByScore(pool, look_ahead(states, parts))
-        case "fairlead":
-            return Placer(pool)
-    raise ValueError(f"no rule is named {name!r}")
+    scores: dict[str, Callable[[], Callable[[int, int], Score]]] = {
+        "best_fit": lambda: best_fit(states),
+        "most_placements": lambda: most_placements(states),
+        "fgd": lambda: fragmentation_gradient(states, parts),
+        "look_ahead": lambda: look_ahead(states, parts),
+    }
+    if name in scores:
+        return ByScore(pool, scores[name]())
+    others: dict[str, Callable[[], Rule]] = {
+        "random": lambda: Anywhere(pool, rng),
+        "first_fit": lambda: FirstFit(pool),
+        "fairlead": lambda: Placer(pool),
+    }
+    return others[name]()
 
 
 SIMPLE = ("random", "first_fit", "best_fit", "most_placements", "fgd", "look_ahead")

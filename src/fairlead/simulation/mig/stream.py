@@ -1,9 +1,11 @@
-"""A stream of requests for MIG partitions: each is placed at once, or lost. How much of the GPUs is allocated under a rule.
+"""A stream of requests for MIG partitions: each is placed at once, or lost. How much of the GPUs is allocated under a
+rule.
 
-The protocol: A100-40GB without the profiles with media extensions; one request per unit of time on average (Poisson), its profile drawn
-from a mix, its run time exponential with the mean at which the requests ask for `load` times all compute slices; 6,000 requests of a
-seed, of which the first quarter is not counted. `allocated` is the mean, over the requests, of the compute slices in use, in percent.
-The draws are those of `random.Random(seed)` in this order for each request: gap, profile, run time, then those of the rule `random`.
+The protocol: A100-40GB without the profiles with media extensions; one request per unit of time on average (Poisson),
+its profile drawn from a mix, its run time exponential with the mean at which the requests ask for `load` times all
+compute slices; 6,000 requests of a seed, of which the first quarter is not counted. `allocated` is the mean, over the
+requests, of the compute slices in use, in percent. The draws are those of `random.Random(seed)` in this order for each
+request: gap, profile, run time, then those of the rule `random`.
 """
 
 from __future__ import annotations
@@ -135,7 +137,9 @@ def run(
     rate: float = 0.0,
     states: States | None = None,
 ) -> Measured:
-    """One seed under a rule. rate: the most moves per request, for rule `fairlead`; states: shared by the runs of a process."""
+    """One seed under a rule. rate: the most moves per request, for rule `fairlead`; states: shared by the runs of a
+    process.
+    """
     pool = Pool(states if states is not None else States(GEOMETRY), gpus)
     stream = Stream(seed, mix, gpus, load)
     chosen = rule(name, pool, stream.parts, stream.rng)
@@ -153,7 +157,7 @@ def run(
         if place is not None:
             placed.begin(number, place, ends)
         elif placer is not None and rate > 0:
-            plan = search(placer, request.profile, lambda gpu, placement: True)
+            plan = search(placer, request.profile)
             if plan is not None and budget.allows(plan):
                 placed.move(plan, number, ends)
             else:

@@ -1,0 +1,17 @@
+"""Lists of seeds, as options have them."""
+
+from __future__ import annotations
+
+_MOST_SEEDS = 100_000
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`42`, `42-51` or `1,5,42-51` as a list. Raises `ValueError`."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        start, end = int(first), int(last) if dash else int(first)
+        if end < start or len(seeds) + end - start >= _MOST_SEEDS:
+            raise ValueError(f"range {part!r} is empty or longer than {_MOST_SEEDS}")
+        seeds += range(start, end + 1)
+    return seeds
