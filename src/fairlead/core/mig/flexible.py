@@ -28,9 +28,10 @@ import msgspec
 
 from fairlead.core.mig.states import EMPTY, States
 
-_IDLE_PRESSURE = 1.0
+_IDLE_PRESSURE = 2.0
 _PRESSURE_OF_WAITING = 5.0
-_PATIENCE = 1.5
+_PATIENCE = 1.3
+_SUITS = 1.05
 
 Speeds = Mapping[int, float]
 """Profile (its index in the geometry) -> work per unit of time; 1 is that of a whole GPU. Profiles that are missing
@@ -73,7 +74,7 @@ def prices(states: States, jobs: Sequence[Speeds]) -> tuple[list[float], float]:
     step = 0.2
     while step > 1e-5:
         improved = False
-        for chosen in product((1.0, 1.0 + step), repeat=len(found)):
+        for chosen in product((1.0, 1.0 + step, 1.0 / (1.0 + step)), repeat=len(found)):
             tried = [price * factor for price, factor in zip(found, chosen, strict=True)]
             value = throughput(tried, ways, jobs)
             if value < best * (1 - 1e-12):
@@ -172,7 +173,7 @@ class Flexible:
                 continue
             cost, profile = min(costs)
             ratio = cost / min((1 + pressure * self._prices[each]) / speed for each, speed in head.speeds.items())
-            key = (0.0 if self._by_arrival else ratio), head.number
+            key = (0.0 if self._by_arrival else max(ratio, _SUITS)), head.number
             if ratio <= self._patience and (best is None or key < best[0]):
                 best = key, head, profile
         return None if best is None else best[1:]
