@@ -15,7 +15,13 @@ STATES = States(GEOMETRIES["A100-40GB"].only(NAMES))
 def random_jobs(rng):
     """Jobs that are slower on smaller profiles, some of which cannot run them."""
     return [
-        dict(zip(range(smallest := rng.randint(0, 3), 5), sorted(rng.uniform(0.1, 1) for _ in range(4 - smallest)) + [1.0]))
+        dict(
+            zip(
+                range(smallest := rng.randint(0, 3), 5),
+                [*sorted(rng.uniform(0.1, 1) for _ in range(4 - smallest)), 1.0],
+                strict=True,
+            )
+        )
         for _ in range(rng.randint(1, 6))
     ]
 
@@ -51,7 +57,10 @@ def test_any_prices_bound_what_any_assignment_completes(seed):
         assert throughput(other, ways, jobs) >= bound * 0.995
     for _ in range(100):  # an assignment of kinds of jobs to profiles, and the mix of two ways that carries most of it
         chosen = [rng.choice(list(speeds)) for speeds in jobs]
-        need = [sum(1 / speeds[each] for speeds, each in zip(jobs, chosen) if each == profile) / len(jobs) for profile in range(5)]
+        need = [
+            sum(1 / speeds[each] for speeds, each in zip(jobs, chosen, strict=True) if each == profile) / len(jobs)
+            for profile in range(5)
+        ]
         one, two, part = rng.choice(ways), rng.choice(ways), rng.random()
         rate = min((part * one[p] + (1 - part) * two[p]) / need[p] for p in range(5) if need[p])
         assert rate <= bound * 1.0001
@@ -64,7 +73,9 @@ def test_a_completion_is_the_dearest_that_can_still_be(seed):
     completion = Completion(STATES, cost)
     state = EMPTY
     while True:
-        expected = max(sum(count * price for count, price in zip(way, cost)) for way in full_ways(state)) if state else None
+        expected = (
+            max(sum(count * price for count, price in zip(way, cost, strict=True)) for way in full_ways(state)) if state else None
+        )
         if expected is not None:
             assert completion.worth(state) == pytest.approx(expected)
         for profile, offer in enumerate(completion.offers(state)):

@@ -37,9 +37,10 @@ def filled(rng, gpus, tries):
 
 def loss(placer, states_of):
     """The expected loss, from the states alone."""
-    available = placer.pool.availability
     return sum(
-        part * STATES.geometry.profiles[profile].compute * exp(-sum(available.of(state)[profile] for state in states_of) / 8.4)
+        part
+        * STATES.geometry.profiles[profile].compute
+        * exp(-sum(len(STATES.options(state, profile)) for state in states_of) / 13)
         for profile, part in enumerate(placer.mix.parts())
     )
 
@@ -78,8 +79,7 @@ def test_the_index_of_a_pool_is_that_of_its_gpus(seed):
     assert dict(pool.groups()) == {state: members[0] for state, members in by_state.items()}
     assert all(list(pool.members(state)) == members for state, members in by_state.items())
     assert pool.compute == sum(STATES.placements[placement].compute for _, placement in running)
-    for profile, total in enumerate(pool.totals):
-        assert total == pytest.approx(sum(pool.availability.of(pool.state(gpu))[profile] for gpu in range(6)))
+    assert pool.places == [sum(len(STATES.options(pool.state(gpu), profile)) for gpu in range(6)) for profile in PROFILES]
 
 
 @pytest.mark.parametrize("seed", range(60))

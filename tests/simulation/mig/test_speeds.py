@@ -86,7 +86,9 @@ def test_every_job_ends_and_partitions_never_overlap(seed, workloads):
     mean = speeds.play(jobs, workloads.speeds, dynamic, Flexible(cost, gpus))
     assert not dynamic.running
     assert mean >= sum(job.work for job in jobs) / len(jobs)
-    assert speeds.play(jobs, workloads.speeds, speeds.Dynamic(Completion(states, cost), states, gpus), Flexible(cost, gpus)) == mean
+    assert (
+        speeds.play(jobs, workloads.speeds, speeds.Dynamic(Completion(states, cost), states, gpus), Flexible(cost, gpus)) == mean
+    )
 
 
 def test_one_job_after_the_other_runs_on_a_whole_gpu(workloads):
@@ -116,7 +118,7 @@ def test_no_partitioning_of_two_gpus_is_better_than_the_one_found(workloads):
     found = static.search(jobs, workloads, states, 2, cost)
     ways = partitionings(states)
     best = min(
-        speeds.static_time(jobs, workloads, [a + b for a, b in zip(one, two)], cost, Flexible(cost, 2))
+        speeds.static_time(jobs, workloads, [a + b for a, b in zip(one, two, strict=True)], cost, Flexible(cost, 2))
         for one in ways
         for two in ways
     )

@@ -1,16 +1,17 @@
 """Where a partition is placed so that what arrives later still fits: the least expected loss.
 
-For each profile the pool knows its availability N (`pool.py`). The expected loss is the sum over profiles of
+For each profile the pool knows its places N: at how many (GPU, start) one more of it fits now. The expected loss is the
+sum over profiles of
 
     (its part of what arrives) x (its compute slices) x exp(-N / _SPREAD)
 
 that is, what is lost if the next request is of that profile and finds no place: certain at N = 0, less likely by the
-factor e for each `_SPREAD` places more. Of all (GPU, start) the one is taken after which this sum is smallest. The
-parts are learned from the requests that arrive (`Mix`). Since the sum is over the pool, a place of a profile that has
-many others costs next to nothing, and the last whole GPU is dear: that is what a fixed score per GPU (best fit,
-look-ahead) cannot say.
+factor e for each `_SPREAD` places more. Of all (GPU, start) the one is taken after which this sum is smallest. The parts
+are learned from the requests that arrive (`Mix`). Since the sum is over the pool, a place of a profile that has many
+others costs little, and the last whole GPU is dear: a fixed score per GPU (best fit, look-ahead) cannot say that.
 
-Both constants were chosen on streams with the seeds 101-108; figures are reported for other seeds (docs/design/mig.md).
+The constant was chosen among variants that are equal within noise on streams with the seeds 101-110 and 201-230
+(docs/design/mig.md).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from math import exp, expm1
 
 from fairlead.core.mig.pool import Pool
 
-_SPREAD = 8.4
+_SPREAD = 13.0
 _TIE = 1e-12
 _RENORMALIZE = 1e100
 
@@ -60,8 +61,8 @@ class Placer:
         """The expected loss, profile by profile, in compute slices for the next request."""
         profiles = self.pool.states.geometry.profiles
         return [
-            part * profile.compute * exp(-total / _SPREAD)
-            for part, profile, total in zip(self.mix.parts(), profiles, self.pool.totals, strict=True)
+            part * profile.compute * exp(-places / _SPREAD)
+            for part, profile, places in zip(self.mix.parts(), profiles, self.pool.places, strict=True)
         ]
 
     def choose(self, profile: int) -> tuple[int, int] | None:
@@ -80,7 +81,7 @@ class Placer:
         """For each profile by which part of itself its loss grows when a GPU goes from one state to the other."""
         found = self._growths.get((state, after))
         if found is None:
-            before, then = self.pool.availability.of(state), self.pool.availability.of(after)
+            before, then = self.pool.states.places(state), self.pool.states.places(after)
             found = self._growths[state, after] = tuple(
                 expm1((old - new) / _SPREAD) for old, new in zip(before, then, strict=True)
             )

@@ -1,9 +1,6 @@
 """GPUs of one model, indexed by the state that they are in: what a choice costs depends on the states, not on the GPUs.
 
-Beside the states, a pool keeps for each profile its *availability*: the number of places where a partition could start,
-where a place that is blocked counts for what it may become. A partition that ends first within one unit of time while
-one's own patience ends at the rate `_PATIENCE` has the probability of a race of exponential clocks: the chance that all
-m blocking partitions (each at rate 1) leave first is the product of j / (j + rate) for j = 1..m.
+Beside the states, a pool keeps for each profile its *places*: at how many (GPU, start) one more of it fits now.
 """
 
 from __future__ import annotations
@@ -12,41 +9,17 @@ from collections.abc import Iterator
 
 from fairlead.core.mig.states import EMPTY, States
 
-_PATIENCE = 20.0
-
-
-class Availability:
-    """The availability of each profile in each state of a GPU, computed at its first use."""
-
-    def __init__(self, states: States) -> None:
-        self._states = states
-        self._known: dict[int, tuple[float, ...]] = {}
-        self._chance = [1.0]
-        for leaving in range(1, len(states.placements) + 1):
-            self._chance.append(self._chance[-1] * leaving / (leaving + _PATIENCE))
-
-    def of(self, state: int) -> tuple[float, ...]:
-        """One number for each profile of the geometry."""
-        found = self._known.get(state)
-        if found is None:
-            totals = [0.0] * len(self._states.geometry.profiles)
-            for number, placement in enumerate(self._states.placements):
-                totals[placement.profile] += self._chance[self._states.blockers(state, number)]
-            found = self._known[state] = tuple(totals)
-        return found
-
 
 class Pool:
     """So many GPUs of one model. GPUs are numbered from 0; among GPUs in one state the lowest number is taken."""
 
     def __init__(self, states: States, gpus: int) -> None:
         self.states = states
-        self.availability = Availability(states)
         self._state = [EMPTY] * gpus
         self._members = {EMPTY: (1 << gpus) - 1} if gpus else {}
         self._compute = 0
-        self.totals = [gpus * each for each in self.availability.of(EMPTY)]
-        """For each profile: its availability in the whole pool."""
+        self.places = [gpus * each for each in states.places(EMPTY)]
+        """For each profile: at how many (GPU, start) it fits."""
 
     def __len__(self) -> int:
         """How many GPUs."""
@@ -92,6 +65,6 @@ class Pool:
         self._members[state] = self._members.get(state, 0) | bit
         self._state[gpu] = state
         self._compute += self.states.compute(state) - self.states.compute(before)
-        old, new = self.availability.of(before), self.availability.of(state)
-        for index, total in enumerate(self.totals):
-            self.totals[index] = total + new[index] - old[index]
+        old, new = self.states.places(before), self.states.places(state)
+        for index in range(len(self.places)):
+            self.places[index] += new[index] - old[index]
