@@ -24,6 +24,7 @@ MARKED = re.compile(r"<!--([a-z][^<>]*?)-->(.*?)<!--/-->")
 TRACES = os.environ.get("FAIRLEAD_TRACES", "")
 OPENB = f"{TRACES}/openb_fgd"
 PHILLY = f"{TRACES}/philly"
+MISO = f"{TRACES}/miso"
 CLUSTER = "bench cluster"
 COMMANDS = {
     "api-server, 5,000 nodes": f"{CLUSTER} --nodes 5000 --pods 10000 --schedulers fairlead,kube-scheduler,bare-binder,bare-binder-events",
@@ -101,6 +102,8 @@ COMMANDS = {
         for seed in (1, 2, 3, 4)
         for nodes in (60, 70)
     },
+    "mig": "simulate mig --moves",
+    "mig, any profile": f"simulate mig --speeds {MISO}/a100_mig_step_seconds.json",
     **{
         f"openb {name}": f"simulate placement --nodes {OPENB}/openb_node_list_gpu_node.csv --pods {OPENB}/openb_pod_list_{name}{suffix}"
         for name, suffix in (("default", ".csv"), ("gpushare100", ".csv.xz"), ("multigpu50", ".csv.xz"), ("cpu250", ".csv.xz"))

@@ -1,6 +1,6 @@
 """Which profile a job takes now, if it accepts several and its speed on each is known.
 
-Prices. A GPU can be partitioned in several ways; a price for each profile says what part of a GPU's throughput it takes
+Prices. A GPU can be partitioned in several ways; a price for each profile is the part of a GPU's throughput it takes
 away. For any prices, the jobs that a GPU completes per unit of time are at most
 
     (the dearest partitioning of a GPU) / (mean over jobs of the cheapest price x time)

@@ -121,7 +121,7 @@ GEOMETRIES: dict[str, Geometry] = {
 """Model -> its geometry."""
 
 # Products as GPU feature discovery labels them (`nvidia.com/gpu.product`), without NVIDIA and what follows MIG or
-# SHARED. The first that matches counts; the name of a family alone says the model only where the family has one size of
+# SHARED. The first that matches counts; the name of a family alone is enough only where the family has one size of
 # memory.
 _PRODUCTS = tuple(
     (re.compile(pattern), model)

@@ -8,7 +8,7 @@ sum over profiles of
 that is, what is lost if the next request is of that profile and finds no place: certain at N = 0, less likely by the
 factor e for each `_SPREAD` places more. Of all (GPU, start) the one is taken after which this sum is smallest. The parts
 are learned from the requests that arrive (`Mix`). Since the sum is over the pool, a place of a profile that has many
-others costs little, and the last whole GPU is dear: a fixed score per GPU (best fit, look-ahead) cannot say that.
+others costs little, and the last whole GPU is dear: a fixed score per GPU (best fit, lookahead) knows nothing of that.
 
 The constant was chosen among variants that are equal within noise on streams with the seeds 101-110 and 201-230
 (docs/design/mig.md).
@@ -31,7 +31,7 @@ class Mix:
     """
 
     def __init__(self, profiles: int, half_life: float = 4000.0) -> None:
-        self._counts = [1.0] * profiles
+        self._counts = [0.0] * profiles
         self._unit = 1.0
         self._growth = 2.0 ** (1.0 / half_life)
 
@@ -46,7 +46,7 @@ class Mix:
     def parts(self) -> list[float]:
         """For each profile its part; their sum is 1."""
         total = sum(self._counts)
-        return [each / total for each in self._counts]
+        return [each / total if total else 1 / len(self._counts) for each in self._counts]
 
 
 class Placer:

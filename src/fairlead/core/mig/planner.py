@@ -1,7 +1,7 @@
 """Which idle nodes get another MIG configuration, for what waits, with the fewest reconfigurations.
 
 mig-manager applies the label `nvidia.com/mig.config` to the whole node and stops all GPU clients of it, so that only
-nodes without running pods are candidates. Its state label says how far it is: a node in `pending` or `rebooting` counts
+nodes without running pods are candidates. Its state label shows how far it is: a node in `pending` or `rebooting` counts
 with what it will offer; one in `failed` is not used, with a reason.
 
 The plan serves as many of the first `heads` waiting pods as is possible, then as many pods as is possible, with the

@@ -115,7 +115,7 @@ def fragmentation_gradient(states: States, parts: list[float]) -> Callable[[int,
     return score
 
 
-def look_ahead(states: States, parts: list[float]) -> Callable[[int, int], Score]:
+def lookahead(states: States, parts: list[float]) -> Callable[[int, int], Score]:
     """The least loss of placements, each counted by how often its profile arrives and by its compute slices."""
     profiles = states.geometry.profiles
 
@@ -142,7 +142,7 @@ def rule(name: str, pool: Pool, parts: list[float], rng: random.Random) -> Rule:
         "best_fit": lambda: best_fit(states),
         "most_placements": lambda: most_placements(states),
         "fgd": lambda: fragmentation_gradient(states, parts),
-        "look_ahead": lambda: look_ahead(states, parts),
+        "lookahead": lambda: lookahead(states, parts),
     }
     if name in scores:
         return ByScore(pool, scores[name]())
@@ -154,5 +154,5 @@ def rule(name: str, pool: Pool, parts: list[float], rng: random.Random) -> Rule:
     return others[name]()
 
 
-SIMPLE = ("random", "first_fit", "best_fit", "most_placements", "fgd", "look_ahead")
+SIMPLE = ("random", "first_fit", "best_fit", "most_placements", "fgd", "lookahead")
 """The names of the rules that Fairlead's is compared with."""

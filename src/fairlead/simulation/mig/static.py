@@ -1,6 +1,6 @@
 """The best static partitioning of a pool for given jobs, by search on the very jobs that are measured.
 
-Candidates say how many GPUs have which partitioning (only such into which nothing more fits) and by which of
+A candidate is how many GPUs have which partitioning (only such into which nothing more fits) and by which of
 `_POLICIES` jobs choose. The search begins at the best partitioning that all GPUs share, and at the best half-and-half
 of two; from each it moves GPUs from one partitioning to another, many at a time, then fewer, then changes the policy,
 until nothing is better. A candidate is first tried on three seeds, and on all only if it is within 3 % of the best
