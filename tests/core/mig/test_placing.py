@@ -37,10 +37,9 @@ def filled(rng, gpus, tries):
 
 def loss(placer, states_of):
     """The expected loss, from the states alone."""
+    available = placer.pool.availability
     return sum(
-        part
-        * STATES.geometry.profiles[profile].compute
-        * exp(-sum(len(STATES.options(state, profile)) for state in states_of) / 13)
+        part * STATES.geometry.profiles[profile].compute * exp(-sum(available.of(state)[profile] for state in states_of) / 20)
         for profile, part in enumerate(placer.mix.parts())
     )
 
@@ -79,7 +78,8 @@ def test_the_index_of_a_pool_is_that_of_its_gpus(seed):
     assert dict(pool.groups()) == {state: members[0] for state, members in by_state.items()}
     assert all(list(pool.members(state)) == members for state, members in by_state.items())
     assert pool.compute == sum(STATES.placements[placement].compute for _, placement in running)
-    assert pool.places == [sum(len(STATES.options(pool.state(gpu), profile)) for gpu in range(6)) for profile in PROFILES]
+    for profile, total in enumerate(pool.totals):
+        assert total == pytest.approx(sum(pool.availability.of(pool.state(gpu))[profile] for gpu in range(6)))
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -137,8 +137,7 @@ def test_moves_stay_within_their_rate_at_every_moment(seed):
             if budget.allows(plan):
                 spent += len(plan.moves)
         assert spent == budget.moved <= budget.rate * arrived
-    if budget.rate:
-        assert spent > 0.6 * budget.rate * 800
+    assert spent > 0.5 * budget.rate * 800 or not budget.rate
 
 
 def test_the_plans_with_most_gain_are_carried_out():

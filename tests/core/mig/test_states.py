@@ -91,7 +91,7 @@ def test_profiles_are_named_by_their_slices_and_memory(model):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_adding_and_removing_on_random_states(seed):
+def test_adding_removing_and_blocking_on_random_states(seed):
     rng = random.Random(seed)
     states = States(GEOMETRIES[rng.choice(list(GEOMETRIES))])
     geometry = states.geometry
@@ -107,11 +107,20 @@ def test_adding_and_removing_on_random_states(seed):
         else:
             with pytest.raises(IllegalPlacement, match="does not fit beside"):
                 states.add(state, place)
+            # the fewest that must leave, by trying all sets
+            least = min(
+                count
+                for count in range(len(running) + 1)
+                if any(
+                    legal(geometry, [(states.profile(k), states.placements[k].start) for k in [*rest, place]])
+                    for rest in combinations([k for k in running if k != place], len(running) - count)
+                )
+            )
+            assert states.blockers(state, place) == least
         if running and rng.random() < 0.4:
             state = states.remove(state, running.pop(rng.randrange(len(running))))
         assert set(states.running(state)) == set(running)
         assert states.compute(state) == sum(states.profile(k).compute for k in running)
-        assert states.places(state) == tuple(len(states.options(state, each)) for each in range(len(geometry.profiles)))
         assert states.mask(state).bit_count() == sum(states.profile(k).memory for k in running)
     with pytest.raises(IllegalPlacement, match="does not run there"):
         states.remove(EMPTY, 0)

@@ -1,7 +1,7 @@
 """Where a partition is placed so that what arrives later still fits: the least expected loss.
 
-For each profile the pool knows its places N: at how many (GPU, start) one more of it fits now. The expected loss is the
-sum over profiles of
+For each profile the pool knows its availability N (`pool.py`): at how many (GPU, start) one more of it fits. The expected
+loss is the sum over profiles of
 
     (its part of what arrives) x (its compute slices) x exp(-N / _SPREAD)
 
@@ -10,8 +10,7 @@ factor e for each `_SPREAD` places more. Of all (GPU, start) the one is taken af
 are learned from the requests that arrive (`Mix`). Since the sum is over the pool, a place of a profile that has many
 others costs little, and the last whole GPU is dear: a fixed score per GPU (best fit, lookahead) knows nothing of that.
 
-The constant was chosen among variants that are equal within noise on streams with the seeds 101-110 and 201-230
-(docs/design/mig.md).
+How the constants were chosen: docs/design/mig.md.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from math import exp, expm1
 
 from fairlead.core.mig.pool import Pool
 
-_SPREAD = 13.0
+_SPREAD = 20.0
 _TIE = 1e-12
 _RENORMALIZE = 1e100
 
@@ -61,8 +60,8 @@ class Placer:
         """The expected loss, profile by profile, in compute slices for the next request."""
         profiles = self.pool.states.geometry.profiles
         return [
-            part * profile.compute * exp(-places / _SPREAD)
-            for part, profile, places in zip(self.mix.parts(), profiles, self.pool.places, strict=True)
+            part * profile.compute * exp(-total / _SPREAD)
+            for part, profile, total in zip(self.mix.parts(), profiles, self.pool.totals, strict=True)
         ]
 
     def choose(self, profile: int) -> tuple[int, int] | None:
@@ -81,7 +80,7 @@ class Placer:
         """For each profile by which part of itself its loss grows when a GPU goes from one state to the other."""
         found = self._growths.get((state, after))
         if found is None:
-            before, then = self.pool.states.places(state), self.pool.states.places(after)
+            before, then = self.pool.availability.of(state), self.pool.availability.of(after)
             found = self._growths[state, after] = tuple(
                 expm1((old - new) / _SPREAD) for old, new in zip(before, then, strict=True)
             )

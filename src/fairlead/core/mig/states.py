@@ -60,7 +60,6 @@ class States:
         self._compute: list[int] = []
         self._media: list[bool] = []
         self._options: list[list[tuple[tuple[int, int], ...] | None]] = []
-        self._places: list[tuple[int, ...] | None] = []
         self._blocked: dict[tuple[int, int, int], tuple[Blocked, ...]] = {}
         self._intern(0)
 
@@ -136,13 +135,25 @@ class States:
             self._options[state][profile] = found
         return found
 
-    def places(self, state: int) -> tuple[int, ...]:
-        """For each profile at how many starts it fits."""
-        found = self._places[state]
-        if found is None:
-            profiles = range(len(self.geometry.profiles))
-            found = self._places[state] = tuple(len(self.options(state, profile)) for profile in profiles)
-        return found
+    def blockers(self, state: int, placement: int) -> int:
+        """The fewest partitions that must leave so that this one fits: those in its memory, then the largest for
+        compute.
+        """
+        each = self.placements[placement]
+        rest, count, used = [], 0, self._compute[state]
+        for k in self.running(state):
+            other = self.placements[k]
+            if other.mask & each.mask or (each.media and other.media):
+                count += 1
+                used -= other.compute
+            else:
+                rest.append(other.compute)
+        for compute in sorted(rest, reverse=True):
+            if used + each.compute <= self.geometry.compute:
+                break
+            count += 1
+            used -= compute
+        return count
 
     def blocked(self, state: int, profile: int, most: int) -> tuple[Blocked, ...]:
         """The sets of at most so many partitions whose leaving makes place for a profile, without needless ones:
@@ -182,6 +193,5 @@ class States:
             self._masks.append(mask)
             self._compute.append(sum(each.compute for each in held))
             self._media.append(any(each.media for each in held))
-            self._places.append(None)
             self._options.append([None] * len(self.geometry.profiles))
         return number
