@@ -39,7 +39,7 @@ def loss(placer, states_of):
     """The expected loss, from the states alone."""
     available = placer.pool.availability
     return sum(
-        part * STATES.geometry.profiles[profile].compute * exp(-sum(available.of(state)[profile] for state in states_of) / 20)
+        part * STATES.geometry.profiles[profile].compute * exp(-sum(available.of(state)[profile] for state in states_of) / 16)
         for profile, part in enumerate(placer.mix.parts())
     )
 

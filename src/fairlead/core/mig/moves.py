@@ -22,7 +22,7 @@ import msgspec
 from fairlead.core.mig.placing import Placer
 
 _HORIZON = 10.0
-_RESERVE = 40
+_RESERVE = 10
 _REMEMBERED = 4096
 _TIE = 1e-12
 

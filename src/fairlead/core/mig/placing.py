@@ -19,7 +19,7 @@ from math import exp, expm1
 
 from fairlead.core.mig.pool import Pool
 
-_SPREAD = 20.0
+_SPREAD = 16.0
 _TIE = 1e-12
 _RENORMALIZE = 1e100
 
