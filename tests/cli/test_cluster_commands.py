@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.api import names
+from fairlead.cli import devices
 from fairlead.cli.connection import run
 from fairlead.cli.main import app
 from fairlead.cli.snapshot import read
@@ -336,6 +337,17 @@ def test_what_if_touches_nothing(box, tmp_path):
     assert (failed.exit_code, "cannot be written" in failed.output) == (2, True), failed.output
     for wrong in (["--quota", "vision"], ["--add-nodes", "many"], ["-f", str(tmp_path / "none")], ["--snapshot", str(more)]):
         assert CliRunner().invoke(app, ["whatif", "--snapshot", str(snapshot), *wrong]).exit_code == 2
+
+
+def test_a_cluster_without_devices_says_so(box):
+    done = box.fairlead("devices")
+    assert (done.exit_code, "no ResourceSlice is published" in done.output) == (0, True), done.output
+
+
+def test_a_server_that_does_not_serve_devices_is_told_apart(box, monkeypatch):
+    monkeypatch.setattr(devices, "_GROUP", "/apis/resource.k8s.io/v0")
+    done = box.fairlead("devices")
+    assert (done.exit_code, "does not serve resource.k8s.io/v1" in done.output) == (4, True), done.output
 
 
 def running(box):

@@ -193,8 +193,16 @@ class AllocationResult(View):
     node_selector: NodeSelector | None = None
 
 
+class Consumer(View):
+    resource: str = ""
+    name: str = ""
+    api_group: str = ""
+    uid: str = ""
+
+
 class ClaimStatus(View):
     allocation: AllocationResult | None = None
+    reserved_for: list[Consumer] | None = None
 
 
 class ResourceClaim(View):

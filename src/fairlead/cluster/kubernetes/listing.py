@@ -62,11 +62,16 @@ async def everything(client: Client, report: Callable[[int, int], None] | None =
 
 
 async def list_all(
-    client: Client, path: str, view: type[View], report: Callable[[int, int], None] | None = None, selector: str = ""
+    client: Client,
+    path: str,
+    view: type[View],
+    report: Callable[[int, int], None] | None = None,
+    selector: str = "",
+    unread: list[str] | None = None,
 ) -> list[View]:
     """A whole list, page by page; what cannot be decoded is left out.
 
-    report: takes how many are read, of all; selector: of labels.
+    report: takes how many are read, of all; selector: of labels; unread: gets why something was left out.
     """
     found: list[View] = []
     token = ""
@@ -78,10 +83,20 @@ async def list_all(
         for raw in page.items:
             try:
                 found.append(msgspec.json.decode(raw, type=view))
-            except msgspec.DecodeError:
-                continue
+            except msgspec.DecodeError as error:
+                if unread is not None:
+                    unread.append(f"{_name_of(raw)}: {error}")
         if report is not None:
             report(len(found), len(found) + (page.metadata.remaining or 0))
         token = page.metadata.continue_
         if not token:
             return found
+
+
+def _name_of(raw: msgspec.Raw) -> str:
+    """The name of an object that cannot be decoded, as far as that can be."""
+    try:
+        metadata = msgspec.json.decode(raw, type=views.Named).metadata
+    except msgspec.DecodeError:
+        return "an object"
+    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name

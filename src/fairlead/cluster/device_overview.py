@@ -1,0 +1,206 @@
+"""Devices of `resource.k8s.io` as they are now: which node has them, which claims hold them, and why a claim does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from fairlead.api.quantity import QuantityError
+from fairlead.cluster import device_views as views
+from fairlead.cluster.views import Metadata
+from fairlead.core.dra import model
+from fairlead.core.dra.allocator import Options, Preference, allocate
+from fairlead.core.dra.evaluation import Evaluation
+from fairlead.core.dra.held import Held, NodeState
+from fairlead.core.dra.inventory import Inventory
+from fairlead.core.dra.pools import Slices
+from fairlead.core.dra.refusals import Refusal
+from fairlead.core.model.nodes import Node
+
+_DESCRIBED_BY = ("profile", "productName", "model", "type")
+"""The attribute that describes a device best, the first that it has; with the driver's domain or without."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """A claim that holds a device. pods: for which it is reserved; consumed: of a share, amounts by capacity."""
+
+    claim: str
+    pods: list[str]
+    consumed: dict[str, float] = {}
+    admin: bool = False
+
+
+class DeviceLine(msgspec.Struct, frozen=True):
+    """One device. node: that has it; empty: several nodes can use it. nodes: how many.
+
+    state: free, allocated, shared, blocked (other devices hold its counters), tainted, or withdrawn (in no slice any more).
+    """
+
+    node: str
+    nodes: int
+    driver: str
+    pool: str
+    device: str
+    description: str
+    state: str
+    holders: list[Holder]
+    taints: list[str]
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """Whether a claim gets devices on a node. devices: by request, those that it would get. kind, reason: why it does not."""
+
+    node: str
+    fits: bool
+    devices: dict[str, list[str]] = {}
+    kind: str = ""
+    reason: str = ""
+
+
+class Devices:
+    """The devices of a cluster, or of some nodes. everywhere: these are all nodes that there are.
+
+    mistakes: objects that cannot be read, and pools that give no devices, each with why.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        slices: Iterable[views.ResourceSlice],
+        classes: Iterable[views.DeviceClass],
+        claims: Iterable[views.ResourceClaim],
+        *,
+        everywhere: bool = True,
+    ) -> None:
+        self.mistakes: list[str] = []
+        self._slices, self._held, self._matches = Slices(), Held(), Evaluation()
+        self._seen: dict[model.DeviceId, model.Device] = {}
+        self._nodes, self._everywhere = {each.name: each for each in nodes}, everywhere
+        self._take_slices(slices)
+        self._classes: dict[str, model.DeviceClass] = {}
+        for device_class in classes:
+            try:
+                self._classes[device_class.metadata.name] = views.device_class(device_class)
+            except views.DeviceError as error:
+                self.mistakes.append(f"DeviceClass {device_class.metadata.name}: {error}")
+        self._holders: dict[model.DeviceId, list[Holder]] = {}
+        for claim in claims:
+            self._take_claim(claim)
+        self._states = {
+            name: self._held.on(Inventory(self._slices.pools(node), self._matches)) for name, node in self._nodes.items()
+        }
+        faults = {
+            f"pool {fault.driver}/{fault.name}: {fault.fault}"
+            for state in self._states.values()
+            for fault in state.inventory.faults
+        }
+        self.mistakes += sorted(faults)
+
+    def _take_slices(self, slices: Iterable[views.ResourceSlice]) -> None:
+        for view in slices:
+            try:
+                found = views.device_slice(view)
+            except views.DeviceError as error:
+                self.mistakes.append(str(error))
+                continue
+            self._slices.put(found)
+            for device in found.devices:
+                self._seen[model.DeviceId(found.driver, found.pool, device.name)] = device
+            if self._everywhere and found.reach.node and found.reach.node not in self._nodes:
+                self.mistakes.append(f"ResourceSlice {found.name}: node {found.reach.node} does not exist")
+
+    def _take_claim(self, view: views.ResourceClaim) -> None:
+        status = view.status
+        if status is None or status.allocation is None:
+            return
+        name = _named(view.metadata)
+        try:
+            found = views.allocation(status.allocation)
+        except (QuantityError, views.DeviceError) as error:
+            self.mistakes.append(f"ResourceClaim {name}: its allocation cannot be read: {error}")
+            return
+        self._held.take([found], self._seen)
+        pods = [f"{view.metadata.namespace}/{each.name}" for each in status.reserved_for or () if each.resource == "pods"]
+        for each in found.devices:
+            consumed = {capacity: float(amount) for capacity, amount in each.consumed}
+            self._holders.setdefault(each.device, []).append(Holder(name, pods, consumed, each.admin))
+
+    def lines(self) -> list[DeviceLine]:
+        """Every device, by node, driver and pool; those of several nodes last."""
+        on: dict[model.DeviceId, list[str]] = {}
+        states: dict[model.DeviceId, str] = {}
+        for node, state in self._states.items():
+            for index, device_id in enumerate(state.inventory.ids):
+                on.setdefault(device_id, []).append(node)
+                states[device_id] = _state(state, index)
+        withdrawn = [each for each in self._holders if each not in self._seen and self._everywhere]
+        found = [self._line(each, on[each], states[each]) for each in on]
+        found += [self._line(each, [], "withdrawn") for each in withdrawn]
+        return sorted(found, key=lambda line: (not line.node, line.node, line.driver, line.pool))
+
+    def _line(self, device_id: model.DeviceId, nodes: Sequence[str], state: str) -> DeviceLine:
+        device = self._seen.get(device_id, model.Device(device_id.device, device_id.driver))
+        return DeviceLine(
+            nodes[0] if len(nodes) == 1 else "",
+            len(nodes),
+            device_id.driver,
+            device_id.pool,
+            device_id.device,
+            _described(device),
+            state,
+            self._holders.get(device_id, []),
+            [f"{taint.key}={taint.value}:{taint.effect}" for taint in device.taints],
+        )
+
+    def fits(self, claim: model.Claim) -> list[Fit]:
+        """For each node that has devices whether a claim that holds nothing yet gets its own there, by name."""
+        options = Options(Preference.PACKED)
+        found = []
+        for name, state in sorted(self._states.items()):
+            if not state.inventory.ids and not state.inventory.faults:
+                continue
+            answer = allocate(state, name, [claim], self._classes, options)
+            found.append(_refused(name, answer) if isinstance(answer, Refusal) else _fitting(name, answer[0]))
+        return found
+
+
+def _state(state: NodeState, index: int) -> str:
+    bit = 1 << index
+    if state.alone & bit:
+        return "allocated"
+    if state.sharing & bit:
+        return "shared"
+    if state.unservable & bit:
+        return "blocked"
+    return "free" if bit & state.inventory.tolerated(()) else "tainted"
+
+
+def _refused(node: str, refusal: Refusal) -> Fit:
+    return Fit(node, fits=False, kind=refusal.kind.value, reason=_why(refusal))
+
+
+def _why(refusal: Refusal) -> str:
+    """Without the claim's name, which the user has given."""
+    where = f"request {refusal.request}: " if refusal.request else ""
+    pools = f"; pools that give no devices: {'; '.join(refusal.faults)}" if refusal.faults else ""
+    return f"{where}{refusal.message}{pools}"
+
+
+def _fitting(node: str, allocation: model.Allocation) -> Fit:
+    devices: dict[str, list[str]] = {}
+    for each in allocation.devices:
+        devices.setdefault(each.request, []).append(str(each.device))
+    return Fit(node, fits=True, devices=devices)
+
+
+def _described(device: model.Device) -> str:
+    for name in _DESCRIBED_BY:
+        value = device.attributes.get(name, device.attributes.get(f"{device.driver}/{name}"))
+        if isinstance(value, str):
+            return value
+    return ""
+
+
+def _named(metadata: Metadata) -> str:
+    return f"{metadata.namespace}/{metadata.name}"

@@ -1,0 +1,111 @@
+"""What `fairlead devices` says of random clusters: compared with the allocator, and with the objects themselves."""
+
+import msgspec
+import pytest
+
+from fairlead.cluster import device_views as views
+from fairlead.cluster.device_overview import Devices
+from fairlead.core.dra.allocator import Options, Preference
+from fairlead.core.dra.evaluation import Evaluation
+from fairlead.core.dra.held import Held
+from fairlead.core.dra.model import DeviceId
+from fairlead.core.dra.refusals import Refusal
+from fairlead.core.model.nodes import Node
+from testbed.dra.clusters import generate
+from testbed.dra.ours import Case
+
+STATES = {"free", "allocated", "shared", "blocked", "tainted", "withdrawn"}
+
+
+def overview(case):
+    """The devices of a cluster as API objects."""
+    return Devices(
+        [Node(each["metadata"]["name"], {}, dict(each["metadata"].get("labels") or {})) for each in case["nodes"]],
+        [msgspec.convert(each, views.ResourceSlice) for each in case["slices"]],
+        [msgspec.convert(each, views.DeviceClass) for each in case["classes"]],
+        [msgspec.convert(each, views.ResourceClaim) for each in case["allocated"]],
+    )
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_claim_fits_where_the_allocator_places_it_and_every_device_that_is_held_shows_its_claims(seed):
+    drawn = generate(seed)
+    known, case = overview(drawn), Case(drawn, Evaluation())
+    case.held = Held()
+    allocated = [msgspec.convert(each, views.ResourceClaim) for each in drawn["allocated"]]
+    case.held.take([views.allocation(each.status.allocation) for each in allocated], known._seen)
+    for claim in case.claims:
+        case.claims = [claim]
+        answers = case.answers(Options(Preference.PACKED))
+        for fit in known.fits(claim):
+            answer = answers.pop(fit.node)
+            assert fit.fits == (not isinstance(answer, Refusal))
+            assert fit.fits or (fit.reason and fit.kind == answer.kind.value)
+            if fit.fits:
+                assert sum(map(len, fit.devices.values())) == len(answer[0].devices)
+        assert all(isinstance(each, Refusal) or not each[0].devices for each in answers.values())  # no device is there
+    lines = {DeviceId(line.driver, line.pool, line.device): line for line in known.lines()}
+    assert len(lines) == len(known.lines())
+    assert {line.state for line in lines.values()} <= STATES
+    shown = {(str(device), holder.claim) for device, line in lines.items() for holder in line.holders}
+    usable = {device for device, line in lines.items() if line.state != "withdrawn"}
+    for claim in allocated:
+        for result in claim.status.allocation.devices.results or ():
+            device = DeviceId(result.driver, result.pool, result.device)
+            if device in usable or device not in known._seen:
+                assert (str(device), f"{claim.metadata.namespace}/{claim.metadata.name}") in shown
+                assert result.admin_access or lines[device].state in ("allocated", "shared", "withdrawn")
+            else:  # its pool gives no devices, or no node of these reaches it
+                assert device not in lines
+
+
+def a_slice(name, **spec):
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    return {"metadata": {"name": name}, "spec": {"driver": "gpu.example.com", "nodeName": "n", "pool": pool, **spec}}
+
+
+def of_slices(*slices, claims=()):
+    return overview({"nodes": [{"metadata": {"name": "n"}}], "slices": slices, "classes": [], "allocated": claims})
+
+
+def test_a_partition_is_blocked_by_the_one_that_holds_its_counters():
+    memory = {"gpu-0": {"memory": {"value": "40Gi"}}}
+    partitions = [
+        {"name": name, "consumesCounters": [{"counterSet": "gpu-0", "counters": {"memory": {"value": size}}}]}
+        for name, size in (("whole", "40Gi"), ("half-0", "20Gi"), ("half-1", "20Gi"))
+    ]
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 2}
+    counters = [{"name": name, "counters": each} for name, each in memory.items()]
+    claim = {
+        "metadata": {"namespace": "ns", "name": "c"},
+        "status": {
+            "allocation": {
+                "devices": {"results": [{"request": "r", "driver": "gpu.example.com", "pool": "n", "device": "half-0"}]}
+            },
+            "reservedFor": [{"resource": "pods", "name": "train-0", "uid": "1"}],
+        },
+    }
+    known = of_slices(
+        a_slice("a", pool=pool, sharedCounters=counters), a_slice("b", pool=pool, devices=partitions), claims=[claim]
+    )
+    found = {line.device: line for line in known.lines()}
+    assert {name: line.state for name, line in found.items()} == {"whole": "blocked", "half-0": "allocated", "half-1": "free"}
+    (holder,) = found["half-0"].holders
+    assert (holder.claim, holder.pods) == ("ns/c", ["ns/train-0"])
+    assert not known.mistakes
+
+
+def test_what_cannot_be_used_is_told_with_its_reason():
+    known = of_slices(
+        a_slice("a", pool={"name": "n", "generation": 1, "resourceSliceCount": 2}, devices=[{"name": "g"}]),
+        a_slice("b", nodeName="gone", pool={"name": "p", "generation": 1, "resourceSliceCount": 1}, devices=[{"name": "g"}]),
+        a_slice(
+            "c", pool={"name": "q", "generation": 1, "resourceSliceCount": 1}, devices=[{"name": "g", "attributes": {"x": {}}}]
+        ),
+    )
+    assert not known.lines()
+    assert sorted(known.mistakes) == [
+        "ResourceSlice b: node gone does not exist",
+        "ResourceSlice c: device g: an attribute has 0 values of known types, and one is needed",
+        "pool gpu.example.com/n: 1 of 2 slices of generation 1 are there",
+    ]
