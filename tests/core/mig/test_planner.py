@@ -5,8 +5,9 @@ from itertools import permutations, product
 
 import pytest
 
+from fairlead.core.mig import planner
 from fairlead.core.mig.planner import Cause, Config, ConfigState, Node, Waiting, plan
-from fairlead.core.mig.supply import Demand, served
+from fairlead.core.mig.supply import Demand, Serving, served
 
 PROFILES = ("1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb", "gpu")
 
@@ -134,10 +135,50 @@ def test_beyond_its_work_the_best_plan_so_far_is_returned():
     configs = [Config(f"all-{profile}", "A100-40GB", ((profile, 7 - number),)) for number, profile in enumerate(PROFILES)]
     nodes = [Node(f"n{number:02}", "A100-40GB", "off", ConfigState.SUCCESS, (), 0) for number in range(12)]
     waiting = [Waiting(f"p{number}", (PROFILES[number % 5], PROFILES[(number + 2) % 5])) for number in range(60)]
-    found = plan(nodes, configs, waiting, work=3)
+    found = plan(nodes, configs, waiting, work=300)
     assert not found.exact
     assert found.changes
-    assert plan(nodes, configs, waiting, work=3) == found
+    assert plan(nodes, configs, waiting, work=300) == found
+
+
+def every_node_differs(nodes, pods):
+    profiles = (*PROFILES, "gpu")
+    configs = [
+        Config(f"c{number}", "A100-40GB", tuple((each, (7 * number + 3 * at) % 5) for at, each in enumerate(profiles)))
+        for number in range(5)
+    ]
+    idle = [
+        Node(f"n{number:04}", "A100-40GB", "c0", ConfigState.SUCCESS, ((profiles[0], number), (profiles[1], number // 7 % 3)), 0)
+        for number in range(nodes)
+    ]
+    return idle, configs, [Waiting(f"p{number}", (profiles[number % 6], profiles[number % 4])) for number in range(pods)]
+
+
+@pytest.mark.parametrize(("nodes", "pods"), [(400, 300), (300, 3000)])
+def test_the_work_of_a_plan_is_bounded_where_every_node_differs(nodes, pods, monkeypatch):
+    searches = []
+    monkeypatch.setattr(planner, "Serving", lambda demands: searches.append(Serving(demands)) or searches[-1])
+    found = plan(*every_node_differs(nodes, pods), work=100_000)
+    assert found.changes
+    assert not found.exact
+    assert searches[0].steps < 160_000
+
+
+def test_a_plan_that_serves_all_is_found_within_little_work():
+    nodes, configs, waiting = every_node_differs(400, 300)
+    assert len(plan(nodes, configs, waiting, work=20_000).served) == 300
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_amounts_are_served_as_pods_one_by_one(seed):
+    rng = random.Random(seed)
+    demands = [Demand(tuple(rng.sample(PROFILES, rng.randint(1, 3))), rng.randint(0, 9)) for _ in range(rng.randint(0, 9))]
+    supply = {profile: rng.randint(0, 12) for profile in PROFILES}
+    alone = served([Demand(demand.profiles, 1) for demand in demands for _ in range(demand.count)], supply)
+    at = 0
+    for demand, count in zip(demands, served(demands, supply), strict=True):
+        assert sum(alone[at : at + demand.count]) == count
+        at += demand.count
 
 
 def test_two_small_pods_need_one_change_not_two():

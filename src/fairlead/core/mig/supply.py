@@ -2,7 +2,7 @@
 
 A pod takes one partition. The sets of pods that can be served at once form a transversal matroid, so that serving class
 by class along augmenting paths serves as many of the first classes as is possible at all, and as many pods in all
-(Edmonds and Fulkerson, 1965).
+(Edmonds and Fulkerson, 1965). Pods of a class are alike and are served by amounts: a path carries as many as fit.
 """
 
 from __future__ import annotations
@@ -21,39 +21,119 @@ class Demand(msgspec.Struct, frozen=True):
 
 def served(demands: Sequence[Demand], supply: Mapping[str, int]) -> list[int]:
     """How many of each demand are served, the first ones preferred. supply: partitions by profile."""
-    left = dict(supply)
-    taken: list[dict[str, int]] = [{} for _ in demands]
-    for number, demand in enumerate(demands):
-        for _ in range(demand.count):
-            if not _augment(number, demands, left, taken):
-                break
-    return [sum(each.values()) for each in taken]
+    serving = Serving(demands)
+    return list(serving.counts([supply.get(profile, 0) for profile in serving.profiles]))
 
 
-def _augment(number: int, demands: Sequence[Demand], left: dict[str, int], taken: list[dict[str, int]]) -> bool:
-    """Serve one more of a demand, if others can take other profiles that they accept. Breadth first, over profiles."""
-    came: dict[str, tuple[int, str | None]] = dict.fromkeys(demands[number].profiles, (number, None))
-    line = list(came)
-    for profile in line:
-        if left.get(profile, 0) > 0:
-            left[profile] -= 1
-            _shift(profile, came, taken)
-            return True
-        for other, has in enumerate(taken):
-            if has.get(profile, 0) > 0:
-                for another in demands[other].profiles:
-                    if another not in came:
+class Serving:
+    """The same for many supplies of the same demands. profiles: those that a demand accepts, in the order of a supply;
+    steps: what the calls so far have cost, two in about a microsecond.
+    """
+
+    def __init__(self, demands: Sequence[Demand]) -> None:
+        index: dict[str, int] = {}
+        self._accepts = [tuple({index.setdefault(name, len(index)): None for name in each.profiles}) for each in demands]
+        self._wanted = [each.count for each in demands]
+        self.profiles = tuple(index)
+        self.steps = 0
+        # More than all that accept a profile are never taken of it.
+        self._caps = [0] * len(index)
+        for accepted, count in zip(self._accepts, self._wanted, strict=True):
+            for profile in accepted:
+                self._caps[profile] += count
+        self._known: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def counts(self, supply: Sequence[int]) -> tuple[int, ...]:
+        """How many of each demand are served."""
+        key = tuple(map(min, supply, self._caps))
+        self.steps += 2 + (len(key) + len(self._wanted)) // 4
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._serve(list(key))
+        return found
+
+    def _serve(self, left: list[int]) -> tuple[int, ...]:
+        """Each demand takes what is free, then what others can give up for another profile that they accept.
+
+        A profile from which no path leads to a free one never gets such a path again: it is closed.
+        """
+        found = [0] * len(self._wanted)
+        taken: list[dict[int, int]] = [{} for _ in self._wanted]
+        holders: list[set[int]] = [set() for _ in left]
+        closed: set[int] = set()
+        for number, wanted in enumerate(self._wanted):
+            self.steps += 2 + len(self._accepts[number])
+            missing = wanted
+            for profile in self._accepts[number]:
+                if missing and left[profile] > 0:
+                    amount = min(missing, left[profile])
+                    left[profile] -= amount
+                    taken[number][profile] = amount
+                    holders[profile].add(number)
+                    missing -= amount
+            while missing and (amount := self._augment(number, missing, left, taken, holders, closed)):
+                missing -= amount
+            found[number] = wanted - missing
+        return tuple(found)
+
+    def _augment(
+        self,
+        number: int,
+        missing: int,
+        left: list[int],
+        taken: list[dict[int, int]],
+        holders: list[set[int]],
+        closed: set[int],
+    ) -> int:
+        """Serve more of a demand, none of whose profiles is free, along a path to a free one: how many. Breadth first, over
+        profiles.
+        """
+        came: dict[int, tuple[int, int | None]] = {
+            profile: (number, None) for profile in self._accepts[number] if profile not in closed
+        }
+        line, seen = list(came), {number}
+        for profile in line:
+            for other in holders[profile]:
+                self.steps += 1
+                if other in seen:
+                    continue
+                seen.add(other)
+                self.steps += len(self._accepts[other])
+                for another in self._accepts[other]:
+                    if another not in came and another not in closed:
                         came[another] = other, profile
                         line.append(another)
-    return False
+                        if left[another] > 0:
+                            amount = _shift(another, min(missing, left[another]), came, taken, holders)
+                            left[another] -= amount
+                            return amount
+        closed.update(came)
+        return 0
 
 
-def _shift(profile: str, came: Mapping[str, tuple[int, str | None]], taken: list[dict[str, int]]) -> None:
-    """Along the path that led to a free profile, each demand gives up the one before and takes the one after."""
-    at: str | None = profile
+def _shift(
+    profile: int,
+    amount: int,
+    came: Mapping[int, tuple[int, int | None]],
+    taken: list[dict[int, int]],
+    holders: list[set[int]],
+) -> int:
+    """Along the path that led to a free profile, each demand gives up the one before and takes the one after: so many
+    as each of them has, and that amount.
+    """
+    at: int | None = profile
+    while at is not None:
+        who, at = came[at]
+        if at is not None:
+            amount = min(amount, taken[who][at])
+    at = profile
     while at is not None:
         who, before = came[at]
-        taken[who][at] = taken[who].get(at, 0) + 1
+        taken[who][at] = taken[who].get(at, 0) + amount
+        holders[at].add(who)
         if before is not None:
-            taken[who][before] -= 1
+            taken[who][before] -= amount
+            if not taken[who][before]:
+                holders[before].discard(who)
         at = before
+    return amount
