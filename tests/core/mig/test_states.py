@@ -170,7 +170,9 @@ def test_products_lead_to_models(product, model):
     assert found.model == model
 
 
-@pytest.mark.parametrize("product", ["", "Tesla-T4", "NVIDIA-A100", "NVIDIA-A30X", "NVIDIA-L40S", "NVIDIA-H2000"])
+@pytest.mark.parametrize(
+    "product", ["", "Tesla-T4", "NVIDIA-A100", "NVIDIA-A30X", "NVIDIA-L40S", "NVIDIA-H2000", "NVIDIA-H20-3e"]
+)
 def test_other_products_are_refused_with_what_is_known(product):
     found = geometry_of(product)
     assert isinstance(found, UnknownModel)

@@ -4,7 +4,8 @@ Sources. Profiles, their parts of memory and compute, and how many of each fit: 
 "Supported MIG Profiles" (A30, A100, H100, H200, B200). Start positions: the output of `nvidia-smi mig -lgipp`, in the
 guide for the A100-40GB and as NVIDIA printed it for the H100 NVL: `{0,1,2,3,4,5,6}:1`, `{0,2,4,6}:2`, `{0,2,4}:2`,
 `{0,4}:4`, `{0}:4`, `{0}:8`. The guide draws the same places for all models of seven compute slices. Names that only
-appear in the lists of GPU Operator's `default-mig-parted-config`: those of the H100 with 96 GB (GH200, H20).
+appear in the lists of GPU Operator's `default-mig-parted-config`: those of the H100 with 96 GB (GH200, H20; not the
+H20-3e, which has 141 GB).
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ _PRODUCTS = tuple(
         (r"A100-.*40GB", "A100-40GB"),
         (r"H100-(NVL|.*94GB)", "H100-94GB"),
         (r"H100-(PCIe|.*80GB)", "H100-80GB"),
-        (r"(GH200-480GB|H20(-|$)|H100-.*96GB)", "H100-96GB"),
+        (r"(GH200-480GB|H20(?!-3e)(-|$)|H100-.*96GB)", "H100-96GB"),
         (r"H200(-|$)", "H200"),
         (r"B200(-|$)", "B200"),
     )

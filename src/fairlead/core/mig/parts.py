@@ -2,8 +2,13 @@
 
 Strategy `mixed`: a resource for each profile, `nvidia.com/mig-1g.5gb`; with media extensions
 `nvidia.com/mig-1g.5gb.me`. Strategy `single`: `nvidia.com/gpu`, on nodes whose product label ends in the profile,
-`NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`. Parts are thousandths of a GPU, rounded down, so that the parts of one GPU are never
-more than the GPU.
+`NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`.
+
+A shared GPU or partition (time-slicing, MPS) is offered as several replicas. If their resource is renamed
+(`nvidia.com/gpu.shared`, `nvidia.com/mig-1g.5gb.shared`), a replica's part is not known from its name. If not, only the
+product label ends in `-SHARED`: a replica then counts as all of what is shared, which is the most that it may use.
+
+Parts are thousandths of a GPU, rounded down, so that the partitions of one GPU are never more than the GPU.
 """
 
 from __future__ import annotations
@@ -18,6 +23,8 @@ PREFIX = "nvidia.com/mig-"
 WHOLE = "nvidia.com/gpu"
 _MILLI = 1000
 _SINGLE = "-MIG-"
+_SHARED = "-SHARED"
+_REPLICA = ".shared"
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -39,6 +46,7 @@ class PartCause(StrEnum):
     """Why a part is not known."""
 
     NOT_A_GPU = "NotAGpu"
+    SHARED = "Shared"
     UNKNOWN_MODEL = "UnknownModel"
     UNKNOWN_PROFILE = "UnknownProfile"
     AMBIGUOUS = "Ambiguous"
@@ -60,7 +68,11 @@ def part_of(resource: str, product: str = "") -> Part | UnknownPart:
     Without a product the profile's part must be the same on all models that have it (`1g.10gb` is not: it has one
     memory slice of an A100-80GB and two of an A100-40GB).
     """
-    _, _, single = product.partition(_SINGLE)
+    _, _, single = product.removesuffix(_SHARED).partition(_SINGLE)
+    base = resource.removesuffix(_REPLICA)
+    if base != resource and (base == WHOLE or base.startswith(PREFIX)):
+        message = f"one of several replicas of {base}, and how many there are is not known from its name"
+        return _unknown(resource, product, PartCause.SHARED, message)
     if resource == WHOLE and not single:
         return Part(resource, "", "", _MILLI, _MILLI)
     if resource != WHOLE and not resource.startswith(PREFIX):
