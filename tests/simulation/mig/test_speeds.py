@@ -39,8 +39,11 @@ def test_a_table_is_read_as_speeds_relative_to_a_whole_gpu(workloads):
         ('{"a": {"1g.5gb": "x"}}', "expected an object"),
         ('{"a": {"1g.5gb": 1}}', "workload 'a' has no 7g.40gb"),
         ('{"a": {"9g.5gb": 1, "7g.40gb": 1}}', "no profile '9g.5gb'"),
-        ('{"a": {"7g.40gb": 0}}', "must be above 0"),
-        ('{"a": {"7g.40gb": -1}}', "must be above 0"),
+        ('{"a": {"7g.40gb": 0}}', "workload 'a', profile 7g.40gb: 0 seconds per step must be from 1e-06"),
+        ('{"a": {"7g.40gb": -1}}', "-1 seconds per step must be from 1e-06"),
+        ('{"a": {"7g.40gb": 1e308, "1g.5gb": 1e-308}}', "profile 7g.40gb: 1e.308 seconds per step must be from"),
+        ('{"a": {"7g.40gb": 1, "1g.5gb": 1e-320}}', "profile 1g.5gb: 9.*e-321 seconds per step must be from"),
+        ('{"a": {"7g.40gb": 1e4, "1g.5gb": 1e-4}}', "workload 'a', profile 1g.5gb: 1e.08 times the speed of 7g.40gb"),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_with_the_place(text, said, tmp_path):
@@ -134,3 +137,19 @@ def test_loads_are_compared(workloads):
         assert result.of_best_static[load] == pytest.approx(result.mean_jct[load] / result.best_static[load])
         assert result.of_whole_gpus[load] == pytest.approx(result.mean_jct[load] / result.whole_gpus[load])
         assert result.best_static[load] <= result.whole_gpus[load]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"a": {"7g.40gb": 1}},
+        {"a": {"7g.40gb": 1, "1g.5gb": 1e-6}, "b": {"7g.40gb": 1, "1g.5gb": 1e6}},
+        {"a": {"7g.40gb": 1e6, "3g.20gb": 1}, "b": {"7g.40gb": 1e-6, "1g.5gb": 1}},
+    ],
+)
+def test_loads_are_compared_for_one_profile_and_at_the_bounds(table, tmp_path):
+    path = tmp_path / "steps.json"
+    path.write_text(json.dumps(table))
+    result = compare_speeds(speeds.read(path), [1], gpus=2, loads=(0.8,), jobs=20)
+    assert 0 < result.mean_jct["0.8"] < float("inf")
+    assert result.of_best_static["0.8"] > 0

@@ -28,6 +28,8 @@ from fairlead.core.mig.states import States
 
 MODEL = "A100-40GB"
 _WHOLE = "7g.40gb"
+_LEAST, _MOST = 1e-6, 1e6
+"""Of seconds per step, and of a speed relative to the whole GPU."""
 
 
 class SpeedsError(ValueError):
@@ -58,10 +60,15 @@ def read(path: Path) -> Workloads:
         for profile, value in seconds.items():
             if profile not in known:
                 raise SpeedsError(f"{path}: workload {name!r}: {MODEL} has no profile {profile!r} (it has {', '.join(known)})")
-            if not 0 < value < float("inf"):
-                raise SpeedsError(f"{path}: workload {name!r}, profile {profile}: {value} seconds per step must be above 0")
+            if not _LEAST <= value <= _MOST:
+                wrong = f"{value:g} seconds per step must be from {_LEAST:g} to {_MOST:g}"
+                raise SpeedsError(f"{path}: workload {name!r}, profile {profile}: {wrong}")
         if _WHOLE not in seconds:
             raise SpeedsError(f"{path}: workload {name!r} has no {_WHOLE}: speeds are relative to the whole GPU")
+        for profile, value in seconds.items():
+            if not _LEAST <= (speed := seconds[_WHOLE] / value) <= _MOST:
+                wrong = f"{speed:g} times the speed of {_WHOLE} must be from {_LEAST:g} to {_MOST:g}"
+                raise SpeedsError(f"{path}: workload {name!r}, profile {profile}: {wrong}")
     if not table:
         raise SpeedsError(f"{path}: no workloads")
     geometry = model.only({profile for seconds in table.values() for profile in seconds})

@@ -116,7 +116,7 @@ def search(jobs: Sequence[Sequence[Job]], workloads: Workloads, states: States, 
         for one in range(count)
         for other in range(one)
     ]
-    starts = [min(candidates, key=lambda layout: seen.time(layout, 0)) for candidates in (shared, halves)]
+    starts = [min(candidates, key=lambda layout: seen.time(layout, 0)) for candidates in (shared, halves) if candidates]
     value, layout, policy = min(seen.climb(start, 0) for start in starts)
     names = [profile.name for profile in workloads.geometry.profiles]
     return Found(
