@@ -6,7 +6,7 @@ from itertools import permutations, product
 import pytest
 
 from fairlead.core.mig import planner
-from fairlead.core.mig.planner import Cause, Config, ConfigState, Node, Waiting, plan
+from fairlead.core.mig.planner import Cause, Config, ConfigState, DuplicateNodeError, Node, Waiting, plan
 from fairlead.core.mig.supply import Demand, Serving, served
 
 PROFILES = ("1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb", "gpu")
@@ -209,3 +209,18 @@ def test_a_node_that_is_changing_counts_with_what_it_will_offer():
     found = plan(nodes, configs, [Waiting("x", ("1g.5gb",))])
     assert found.changes == ()
     assert found.served == ("x",)
+
+
+def test_two_nodes_of_one_name_are_refused():
+    node = Node("a", "A100-40GB", "off", ConfigState.SUCCESS, (), 0)
+    with pytest.raises(DuplicateNodeError, match="'a' is given more than once"):
+        plan([node, Node("b", "A100-40GB", "off", ConfigState.SUCCESS, (), 0), node], [], [])
+
+
+@pytest.mark.parametrize("state", ConfigState)
+def test_a_state_may_be_the_plain_value_of_the_label(state):
+    configs = [Config("all-1g.5gb", "A100-40GB", (("1g.5gb", 7),))]
+    plain, typed = (
+        plan([Node("a", "A100-40GB", "off", each, (), 0)], configs, [Waiting("x", ("1g.5gb",))]) for each in (state.value, state)
+    )
+    assert plain == typed

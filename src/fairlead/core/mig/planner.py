@@ -12,6 +12,7 @@ bound improves it. Both draw on one work budget, beyond which the best plan so f
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from operator import add, sub
@@ -99,6 +100,10 @@ class Plan(msgspec.Struct, frozen=True):
     exact: bool
 
 
+class DuplicateNodeError(ValueError):
+    """Two of the nodes have one name."""
+
+
 class _Class:
     """Idle nodes that are alike: of one model, with the same partitions free."""
 
@@ -111,8 +116,12 @@ def plan(
     nodes: Sequence[Node], configs: Sequence[Config], waiting: Sequence[Waiting], *, heads: int = 1, work: int = _WORK
 ) -> Plan:
     """See the module. waiting: in queue order; heads: so many of them come before all others; work: steps of
-    the search at most, two in about a microsecond.
+    the search at most, two in about a microsecond. Raises `DuplicateNodeError`.
     """
+    names = Counter(node.name for node in nodes)
+    if len(names) < len(nodes):
+        twice = min(name for name, count in names.items() if count > 1)
+        raise DuplicateNodeError(f"node {twice!r} is given more than once: give each node of the pool once")
     by_name = {(each.model, each.name): each for each in configs}
     supply: dict[str, int] = {}
     classes: dict[tuple[str, str, tuple[tuple[str, int], ...]], list[Node]] = {}
@@ -121,10 +130,10 @@ def plan(
         reason = _reason(node, configs)
         if reason is not None:
             excluded.append(reason)
-        if node.state is ConfigState.FAILED:
+        if node.state == ConfigState.FAILED:
             continue
-        coming = by_name.get((node.model, node.config)) if node.state is not ConfigState.SUCCESS else None
-        offered = coming.partitions if coming is not None else node.free if node.state is ConfigState.SUCCESS else ()
+        coming = by_name.get((node.model, node.config)) if node.state != ConfigState.SUCCESS else None
+        offered = coming.partitions if coming is not None else node.free if node.state == ConfigState.SUCCESS else ()
         _add(supply, offered)
         if reason is None:
             classes.setdefault((node.model, node.config, node.free), []).append(node)
@@ -145,10 +154,10 @@ def plan(
 
 
 def _reason(node: Node, configs: Sequence[Config]) -> Excluded | None:
-    if node.state is ConfigState.FAILED:
+    if node.state == ConfigState.FAILED:
         message = f"mig-manager failed to apply {node.config!r} on node {node.name}: see its log there, then set the label again"
         return Excluded(node.name, Cause.FAILED, message)
-    if node.state is not ConfigState.SUCCESS:
+    if node.state != ConfigState.SUCCESS:
         return Excluded(node.name, Cause.CHANGING, f"node {node.name} is being changed to {node.config!r} ({node.state})")
     if node.running:
         return Excluded(
