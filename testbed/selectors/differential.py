@@ -83,6 +83,16 @@ EXCEPTIONS = (
         lambda _, __, mine: mine.verdict == "error" and "Iteration budget" in mine.message,
     ),
     Exception_(
+        "large values",
+        "upstream joins lists when they are read, the library copies: what may build more than 250,000 parts is refused",
+        lambda _, __, mine: mine.verdict == "compile" and "that the expression builds" in mine.message,
+    ),
+    Exception_(
+        "slow calls",
+        "functions in Python are slow and keep memory: what may call them more than 500 times is refused",
+        lambda _, __, mine: mine.verdict == "compile" and "that are slow here" in mine.message,
+    ),
+    Exception_(
         "decimal quantity",
         "what upstream holds as a decimal, such as 1.5Gi, is no integer though it be whole, and add and sub change it in place",
         lambda question, _, __: bool(_COMPUTED.search(question) and _HELD_AS_DECIMAL.search(question)),

@@ -36,9 +36,10 @@ class _Local:
     entries: _Entries | None = None
 
 
-def estimate(tree: Tree, sizes: Sizes) -> int:
-    """The most that one evaluation may cost."""
-    return _Estimator(tree, sizes).cost(tree.expr)[1]
+def estimate(tree: Tree, sizes: Sizes) -> tuple[int, dict[int, Span]]:
+    """The most that one evaluation may cost, and the sizes of parts of the tree by identity, as far as they are known."""
+    estimator = _Estimator(tree, sizes)
+    return estimator.cost(tree.expr)[1], {**estimator.sizes, **estimator.counts}
 
 
 class _Estimator:
@@ -47,7 +48,8 @@ class _Estimator:
         self._known = sizes
         self._paths: dict[int, tuple[str, ...] | None] = {}
         self._locals: dict[str, list[_Local]] = {}
-        self._sizes: dict[int, Span] = {}
+        self.sizes: dict[int, Span] = {}
+        self.counts: dict[int, Span] = {}
         self._entries: dict[int, _Entries] = {}
 
     def cost(self, expr: Any) -> Span:
@@ -121,15 +123,15 @@ class _Estimator:
             self._locals[name].pop()
         cost = plus(cost, self.cost(made.result))
         self._locals[made.accu_var].pop()
-        count = self._size(made.iter_range) or UNKNOWN
+        count = self.counts[made.iter_range.id] = self._size(made.iter_range) or UNKNOWN
         cost = plus(cost, times(count, loop))
         start = kind_of(made.accu_init)
         if start == "const":
             size = self._size(made.accu_init)
             if size is not None:
-                self._sizes[expr.id] = size
+                self.sizes[expr.id] = size
         elif start in ("list", "struct"):
-            self._sizes[expr.id] = count
+            self.sizes[expr.id] = count
             entries = self._entries_of(made.loop_step)
             if entries is not None:
                 self._entries[expr.id] = entries
@@ -178,7 +180,7 @@ class _Estimator:
             if size is None:
                 size = self._size(expr)
         if size is not None:
-            self._sizes[expr.id] = size
+            self.sizes[expr.id] = size
         return plus(before, cost)
 
     # -- calls ---------------------------------------------------------------------------------------
@@ -210,14 +212,14 @@ class _Estimator:
         return Operand(expr, self._tree.type_of(expr), path, self._size(expr))
 
     def _size(self, expr: Any) -> Span | None:
-        if expr.id in self._sizes:
-            return self._sizes[expr.id]
+        if expr.id in self.sizes:
+            return self.sizes[expr.id]
         written = _written_size(expr)
         if written is not None:
             return written, written
         known = self._known.at(self._path(expr))
         if known is not None:
-            self._sizes[expr.id] = known
+            self.sizes[expr.id] = known
             return known
         if _is_scalar(self._tree.type_of(expr)):
             return ONE
@@ -237,7 +239,7 @@ class _Estimator:
     def _copy_sizes(self, to: Any, source: Any) -> None:
         size, entries = self._size(source), self._entries_of(source)
         if size is not None:
-            self._sizes[to.id] = size
+            self.sizes[to.id] = size
         if entries is not None:
             self._entries[to.id] = entries
 

@@ -14,11 +14,11 @@ from typing import Any, Final
 from cel_expr_python import cel
 from google.protobuf.message import DecodeError
 
-from fairlead.expressions import checks, cost, defaults, messages
+from fairlead.expressions import bounds, checks, cost, defaults, messages
 from fairlead.expressions.declarations import DECLARATIONS, REPLACED
 from fairlead.expressions.errors import ExpressionError
 from fairlead.expressions.functions import IMPLEMENTATIONS
-from fairlead.expressions.spans import Sizes
+from fairlead.expressions.spans import Sizes, Span
 from fairlead.expressions.tree import Tree, Type
 
 LONGEST: Final = 10 * 1024
@@ -118,15 +118,27 @@ class Environment:
             raise _too_deep() from error
         checks.check(tree)
         kind = tree.type_of(tree.expr)
-        estimate = cost.estimate(tree, self._sizes)
-        if costliest is not None and estimate > costliest:
-            raise ExpressionError("cost", f"the estimated cost of the expression is {estimate}, {costliest} is allowed")
+        estimate, sizes = cost.estimate(tree, self._sizes)
+        if costliest is not None:
+            _check_limits(tree, sizes, estimate, costliest)
         defaults.rewrite(tree, of_devices=self._of_devices)
         try:
             expression = self._runner.deserialize(tree.serialized())
         except RuntimeError as error:
             raise _too_deep() from error
         return Program(source, kind, estimate, expression)
+
+
+def _check_limits(tree: Tree, sizes: Mapping[int, Span], estimate: int, costliest: int) -> None:
+    if estimate > costliest:
+        raise ExpressionError("cost", f"the estimated cost of the expression is {estimate}, {costliest} is allowed")
+    found = bounds.bounds(tree, sizes, frozenset(IMPLEMENTATIONS))
+    if found.parts > bounds.BIGGEST:
+        problem = f"the values that the expression builds may have {found.parts} parts, {bounds.BIGGEST} are allowed"
+        raise ExpressionError("cost", problem)
+    if found.calls > bounds.MOST_CALLS:
+        problem = f"the expression may call functions that are slow here {found.calls} times, {bounds.MOST_CALLS} are allowed"
+        raise ExpressionError("cost", problem)
 
 
 def _configuration(variables: Mapping[str, str]) -> str:

@@ -114,7 +114,7 @@ def compile_selector(expression: str) -> Selector:
     """The selector of an expression; the same object for the same text, as long as it is remembered.
 
     Raises `SelectorError`: syntax, an identifier or function that is not known, a result that is not bool, more than 10 KiB, an
-    estimated cost above 1,000,000.
+    estimated cost above 1,000,000, larger values or more calls of slow functions than are allowed.
     """
     found = _compiled(expression)
     if isinstance(found, SelectorError):
