@@ -142,6 +142,49 @@ def test_verdicts_are_remembered_by_what_a_device_presents(monkeypatch):
     assert calls["evaluated"] == 3
 
 
+@pytest.mark.parametrize(
+    ("expression", "evaluations"),
+    [
+        ("device.attributes['d'].x == 1 || device.attributes['d'].x > 7", 2),
+        ("device.attributes['d']['x'] in [1, 2] && device.driver == 'd'", 2),
+        ("has(device.attributes['d'].x) && device.capacity['d'].m.isLessThan(quantity('3'))", 2),
+        ("!has(device.attributes['e'].x)", 1),
+        ("device.driver == 'd' || device.allowMultipleAllocations", 1),
+        ("cel.bind(own, device.attributes['d'], own.x == 1)", 10),
+        ("device.attributes['d'].exists(n, n == 'uuid')", 10),
+        ("device.attributes['d'][device.driver + 'x'] == 1", 10),
+        ("'d' in device.attributes && device.attributes['d'].x == 1", 10),
+        ("device.attributes[?'d'].?x.orValue(0) == 1", 10),
+        ("device.attributes['d'].uuid != ''", 10),
+        ("device.attributes == device.attributes", 10),
+        ("has(device.attributes)", 10),
+        ("[device].size() == 1", 10),
+    ],
+)
+def test_an_attribute_that_is_not_read_makes_no_other_verdict(expression, evaluations):
+    selector = compile_selector(expression)
+    for number in range(10):
+        attributes = {"x": number % 2 + 1, "uuid": str(number)}
+        device = DeviceView("d", attributes, {"m": Quantity(number % 2 + 1)})
+        fresh = type(selector)(expression, selector._program)
+        try:
+            expected = fresh.matches(device)
+        except SelectorError as error:
+            with pytest.raises(SelectorError, match=error.message):
+                selector.matches(device)
+        else:
+            assert selector.matches(device) is expected
+    assert len(selector._verdicts) == evaluations
+
+
+def test_a_name_with_and_without_the_driver_is_one_attribute():
+    selector = compile_selector("1 == device.attributes['d'].x")
+    assert [selector.matches(DeviceView("d", {name: 1}, {})) for name in ("x", "d/x")] == [True, True]
+    assert len(selector._verdicts) == 1
+    for attributes in ({"x": 1, "d/x": 2}, {"d/x": 2, "x": 1}):
+        assert selector.matches(DeviceView("d", attributes, {})) is (list(attributes.values())[-1] == 1)
+
+
 def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr(selectors, "_REMEMBERED_VERDICTS", 8)
     selector = compile_selector("device.attributes['d'].x % 2 == 0 && device.driver == 'd'")

@@ -18,6 +18,7 @@ from fairlead.expressions import bounds, checks, cost, defaults, messages
 from fairlead.expressions.declarations import DECLARATIONS, REPLACED
 from fairlead.expressions.errors import ExpressionError
 from fairlead.expressions.functions import IMPLEMENTATIONS
+from fairlead.expressions.mentions import Mention, mentions
 from fairlead.expressions.spans import Sizes, Span
 from fairlead.expressions.tree import Tree, Type
 
@@ -37,11 +38,15 @@ __all__ = ["COSTLIEST", "LONGEST", "Environment", "ExpressionError", "Program"]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled expression. type: of its result; cost: the most that an evaluation may cost, in CEL's units."""
+    """A compiled expression. type: of its result; cost: the most that an evaluation may cost, in CEL's units.
+
+    mentions: what it reads of a device; None: anything.
+    """
 
     source: str
     type: Type
     cost: int
+    mentions: tuple[Mention, ...] | None
     _expression: Any
 
     def evaluate(self, data: Mapping[str, Any]) -> Any:
@@ -121,12 +126,13 @@ class Environment:
         estimate, sizes = cost.estimate(tree, self._sizes)
         if costliest is not None:
             _check_limits(tree, sizes, estimate, costliest)
+        read = mentions(tree) if self._of_devices else None
         defaults.rewrite(tree, of_devices=self._of_devices)
         try:
             expression = self._runner.deserialize(tree.serialized())
         except RuntimeError as error:
             raise _too_deep() from error
-        return Program(source, kind, estimate, expression)
+        return Program(source, kind, estimate, read, expression)
 
 
 def _check_limits(tree: Tree, sizes: Mapping[int, Span], estimate: int, costliest: int) -> None:

@@ -1,7 +1,7 @@
 """Which devices a CEL selector of a DeviceClass or a claim matches, as Kubernetes' scheduler evaluates it.
 
 An expression sees `device.driver`, `device.attributes["domain"].name`, `device.capacity["domain"].name` and
-`device.allowMultipleAllocations`. Verdicts are remembered by expression and by what a device presents. What differs from
+`device.allowMultipleAllocations`. Verdicts are remembered by expression and by what it reads of a device. What differs from
 Kubernetes, and how that is measured: docs/design/expressions.md.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["DeviceView", "Quantity", "Selector", "SelectorError", "Version", "co
 
 _REMEMBERED_EXPRESSIONS: Final = 1024
 _REMEMBERED_VERDICTS: Final = 4096
-"""Verdicts of one expression: as many devices as differ in what they present."""
+"""Verdicts of one expression: as many devices as differ in what it reads."""
 _DRIVER, _DOMAIN, _NAME, _VALUE, _COUNT = 63, 63, 32, 64, 32
 """The longest driver name, domain, name and value of an attribute, and the most attributes and capacities of a device."""
 
@@ -50,6 +50,18 @@ class DeviceView:
         """What devices have in common that present the same: verdicts hold for all of them."""
         attributes = frozenset((name, type(value).__name__, value) for name, value in self.attributes.items())
         return self.driver, self.allow_multiple_allocations, attributes, frozenset(self.capacity.items())
+
+    @cached_property
+    def qualified(self) -> dict[tuple[str, str, str], tuple[Any, Any]]:
+        """Attributes with their types, and capacities as fractions, by map, domain and name."""
+        found: dict[tuple[str, str, str], tuple[Any, Any]] = {}
+        for name, value in self.attributes.items():
+            domain, _, bare = name.rpartition("/") if "/" in name else (self.driver, "", name)
+            found["device.attributes", domain, bare] = type(value).__name__, value
+        for name, amount in self.capacity.items():  # hashing a fraction of Python takes microseconds
+            domain, _, bare = name.rpartition("/") if "/" in name else (self.driver, "", name)
+            found["device.capacity", domain, bare] = amount.value.as_integer_ratio()
+        return found
 
     @cached_property
     def variables(self) -> dict[str, Any]:
@@ -90,15 +102,23 @@ class Selector:
 
     def matches(self, device: DeviceView) -> bool:
         """Whether a device matches. Raises `SelectorError` where evaluating fails, for example for a missing attribute."""
-        found = self._verdicts.get(device.key)
+        key = self._key(device)
+        found = self._verdicts.get(key)
         if found is None:
             found = self._verdict(device)
-            self._verdicts[device.key] = found
+            self._verdicts[key] = found
             if len(self._verdicts) > _REMEMBERED_VERDICTS:
                 self._verdicts.popitem(last=False)
         if isinstance(found, SelectorError):
             raise SelectorError(found.problem, found.message)
         return found
+
+    def _key(self, device: DeviceView) -> tuple[Any, ...]:
+        read = self._program.mentions
+        if read is None:
+            return device.key
+        held = device.qualified
+        return device.driver, device.allow_multiple_allocations, tuple(held.get(each) for each in read)
 
     def _verdict(self, device: DeviceView) -> bool | SelectorError:
         try:
