@@ -294,6 +294,7 @@ def test_what_costs_more_here_than_kubernetes_estimates_is_refused_before_it_is_
         "device.attributes['gpu.example.com'].exists(n, n.find('^mod') == 'mod')",
         "lists.range(240).all(a, quantity('1').add(a).isInteger())",
         "lists.range(500).map(a, [a]).size() == 500",
+        "device.driver.findAll('[a-z]').distinct().reverse().filter(c, c != 'm').size() > 0",
         "lists.range(9000).all(a, quantity('1').isLessThan(quantity('2')))",
     ],
 )

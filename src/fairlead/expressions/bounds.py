@@ -29,6 +29,8 @@ _MEMBERS: Final = {
     "_+_", "reverse", "slice", "distinct", "sort", "@sortByAssociatedKeys", "dyn", "_?_:_", "orValue", "or"
 }  # fmt: skip
 """Functions whose result has the elements of their arguments."""
+_AS_MANY: Final = ("distinct", "sort", "@sortByAssociatedKeys", "reverse")
+"""Functions whose result has no more elements than what they are called on."""
 _PAIRWISE: Final = ("sets.contains", "sets.equivalent", "sets.intersects", "distinct")
 _PLAIN: Final = 10
 """An element that weighs more is no number and no short text: comparing two of them is more than a unit."""
@@ -155,7 +157,10 @@ class _Meter:
         found = self._sizes.get(expr.id)
         if found is None and kind_of(expr) == "list":
             return len(expr.list_expr.elements)
-        return min(found[1], _MOST_STEPS) if found is not None else _MOST_STEPS
+        most = min(found[1], _MOST_STEPS) if found is not None else _MOST_STEPS
+        if kind_of(expr) == "call" and expr.call_expr.function in _AS_MANY and expr.call_expr.HasField("target"):
+            return min(most, self._most(expr.call_expr.target))  # the estimate takes the square, which is their cost
+        return most
 
     def _known(self, expr: Any, least: _Weight) -> _Weight:
         """The weight of what has a size that is declared or computed."""
