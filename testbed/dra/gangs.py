@@ -172,12 +172,13 @@ def problems(drawn: Drawn, gang: Gang) -> list[str]:
             by_node.setdefault(placed.node, []).append((claim, results))
         for each in shared:
             where.setdefault(each, set()).add(placed.node)
-    for at, results in enumerate(as_json(list(gang.shared))):
+    allocated = {at: each for at, each in enumerate(gang.shared) if each is not None}
+    for at, results in zip(allocated, as_json(list(allocated.values())), strict=True):
         for node in sorted(where.get(at, ()))[:1]:
             by_node.setdefault(node, []).append((drawn.shared[at], results))
     found = []
     for at, nodes in where.items():
-        local = [each for each in gang.shared[at].devices if each.device.driver == DRIVER]
+        local = [each for each in allocated[at].devices if each.device.driver == DRIVER]
         if local and nodes != {local[0].device.pool}:
             found.append(f"shared claim {at} is of {local[0].device.pool}, its members run on {sorted(nodes)}")
     for node in drawn.case["nodes"]:

@@ -81,6 +81,21 @@ def test_members_take_different_devices_of_the_network():
     assert held.on(places[0].inventory).alone == 0
 
 
+def test_a_shared_claim_that_no_member_uses_is_left_out():
+    here = place("n0", *partitions(1))
+    gang = allocate_gang([here], Held(), [Member("a", (WHOLE_OR_HALF,))], [claim(ask("r", 1, "kind=whole"))], CLASSES)
+    assert isinstance(gang, Gang)
+    assert gang.shared == (None,)
+
+
+@pytest.mark.parametrize("at", [-1, 1])
+def test_a_member_that_uses_a_shared_claim_that_is_not_there_is_refused(at):
+    here = place("n0", *partitions(1))
+    refusal = allocate_gang([here], Held(), [Member("a", shared=(at,))], [WHOLE_OR_HALF], CLASSES)
+    assert refusal.kind is Kind.INVALID
+    assert f"member a uses shared claim {at}, and there are 1" in refusal.text()
+
+
 def test_refusals_name_what_no_node_has():
     here = place("n0", *partitions(1))
     refusal = allocate_gang([here], Held(), [Member("a", (claim(ask("r", 1, "kind=gone")),))], [], CLASSES)

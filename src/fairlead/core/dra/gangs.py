@@ -46,10 +46,13 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """Where each member runs, in the order in which they were given, and the allocation of each shared claim."""
+    """Where each member runs, in the order in which they were given, and the allocation of each shared claim.
+
+    A shared claim that no member uses is not allocated: None.
+    """
 
     members: tuple[Placed, ...]
-    shared: tuple[Allocation, ...]
+    shared: tuple[Allocation | None, ...]
 
 
 class Place(msgspec.Struct):
@@ -78,6 +81,11 @@ def allocate_gang(
     options: Options = DEFAULT,
 ) -> Gang | Refusal:
     """Nodes and devices for all members, or why there are none. `held` is as before when it returns."""
+    for member in members:
+        for at in member.shared:
+            if not 0 <= at < len(shared):
+                message = f"member {member.name} uses shared claim {at}, and there are {len(shared)}"
+                return Refusal(Kind.INVALID, message)
     search = _Gangs(places, held, members, shared, classes, options)
     try:
         found = search.place(search.bundles(frozenset()), {})
@@ -158,8 +166,9 @@ class _Gangs:
     def place_apart(self, refusal: Refusal) -> Gang | Refusal:
         """Allocate shared claims first whose devices several nodes can use, from each node in turn; members follow them there."""
         tried = set()
+        used = sorted({at for member in self._members for at in member.shared})
         for place in self.places:
-            wide = [at for at, claim in enumerate(self._shared) if self._is_wide(place, claim)]
+            wide = [at for at in used if self._is_wide(place, self._shared[at])]
             answer = self.ask(place, [self._shared[at] for at in wide])
             if not wide or isinstance(answer, Refusal) or str(answer) in tried:
                 continue
@@ -244,7 +253,9 @@ class _Gangs:
             shared.update((claim, next(rest)) for claim in bundle.shared)
             for at in bundle.members:
                 members[at] = Placed(place.node.name, tuple(next(rest) for _ in self._members[at].claims))
-        return Gang(tuple(members[at] for at in range(len(self._members))), tuple(shared[at] for at in range(len(self._shared))))
+        return Gang(
+            tuple(members[at] for at in range(len(self._members))), tuple(shared.get(at) for at in range(len(self._shared)))
+        )
 
     def ask(self, place: Place, claims: Sequence[Claim]) -> list[Allocation] | Refusal:
         """Whether claims fit on a node together with what is held."""
