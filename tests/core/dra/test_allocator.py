@@ -5,6 +5,7 @@ import pytest
 from fairlead.core.dra.allocator import Options, Preference
 from fairlead.core.dra.held import Held
 from fairlead.core.dra.model import (
+    ALL,
     Allocation,
     Ask,
     Capacity,
@@ -229,3 +230,22 @@ def test_beyond_the_budget_the_search_says_that_it_gave_up():
 @pytest.mark.parametrize("preference", list(Preference))
 def test_a_claim_without_requests_needs_nothing(preference):
     assert solve(state(pool(*PLAIN)), claim(), options=Options(preference)) == [Allocation(())]
+
+
+def test_all_of_too_many_devices_can_change_and_a_count_that_is_too_large_cannot():
+    """How many devices `All` means depends on the node's slices; what counts ask for does not."""
+    here = state(pool(*[device(f"d{at}") for at in range(40)]))
+    every = solve(here, claim(Ask("r", "gpu", ALL)))
+    assert (every.kind, every.wanted, every.can_change_by_itself) == (Kind.DEVICES, 40, True)
+    counted = solve(here, claim(ask("r", 33), Ask("s", "gpu", ALL)))
+    assert (counted.kind, counted.wanted) == (Kind.INVALID, 73)
+    either = solve(here, Claim("d", "c", (first_available("r", Ask("r/a", "gpu", ALL), ask("r/b", 33)),)))
+    assert either.kind is Kind.DEVICES
+
+
+def test_a_pod_that_asks_for_too_many_devices_can_change_only_by_all():
+    here = state(pool(*[device(f"d{at}") for at in range(32)]))
+    counted = solve(here, *[claim(ask("r", 32), name=f"c{at}") for at in range(9)])
+    assert (counted.kind, counted.wanted) == (Kind.INVALID, 288)
+    every = solve(here, *[claim(Ask("r", "gpu", ALL), name=f"c{at}") for at in range(9)])
+    assert (every.kind, every.wanted) == (Kind.DEVICES, 288)

@@ -62,11 +62,11 @@ def prepare(  # noqa: PLR0911 - the first thing that is wrong
 ) -> Problem | Refusal:
     """The problem that claims are on a node, or why they cannot have devices in any combination."""
     positions: list[Position] = []
-    limits, total, admin, limited = [], 0, False, False
+    limits, total, exact_total, admin, limited = [], 0, 0, False, False
     for number, claim in enumerate(claims):
         if claim.mistake:
             return Refusal(Kind.INVALID, claim.mistake, str(claim))
-        fewest = most = 0
+        fewest = most = exact_fewest = exact_most = 0
         for request in claim.requests:
             slots = []
             for ask in request.alternatives:
@@ -81,16 +81,20 @@ def prepare(  # noqa: PLR0911 - the first thing that is wrong
                 )
             fewest += min(each.count for each in slots)
             most += max(each.count for each in slots)
+            exact_fewest += min(0 if each.every else each.count for each in slots)
+            exact_most += max(0 if each.every else each.count for each in slots)
             positions.append(Position(number, request is claim.requests[0], slots))
         if fewest > MOST_DEVICES:
             message = f"it asks for at least {fewest} devices, and a claim can have {MOST_DEVICES}"
-            return Refusal(Kind.INVALID, message, str(claim), wanted=fewest)
+            kind = Kind.INVALID if exact_fewest > MOST_DEVICES else Kind.DEVICES  # of `All` there can be fewer later
+            return Refusal(kind, message, str(claim), wanted=fewest)
         limited = limited or most > MOST_DEVICES
         total += min(most, MOST_DEVICES)
+        exact_total += min(exact_most, MOST_DEVICES)
         limits.append([each.distinct for each in claim.constraints])
     if total > MOST_IN_A_POD:
         message = f"the pod's claims ask for up to {total} devices, and at most {MOST_IN_A_POD} are searched for"
-        return Refusal(Kind.INVALID, message, wanted=total)
+        return Refusal(Kind.INVALID if exact_total > MOST_IN_A_POD else Kind.DEVICES, message, wanted=total)
     for position in positions:
         refusals = [slot.refusal for slot in position.slots if slot.refusal is not None]
         if len(refusals) == len(position.slots):
