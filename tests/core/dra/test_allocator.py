@@ -22,6 +22,7 @@ from fairlead.core.dra.model import (
     Toleration,
 )
 from fairlead.core.dra.refusals import Kind
+from fairlead.core.dra.search import Search
 from fairlead.core.model.selectors import NAME_FIELD, Requirement, SelectorTerm
 from tests.core.dra.worlds import DRIVER, ask, claim, device, first_available, names, node, partitions, pool, solve, state
 
@@ -224,7 +225,7 @@ def test_beyond_the_budget_the_search_says_that_it_gave_up():
     assert isinstance(solve(state(pool(*devices)), wanted), list)
     gave_up = solve(state(pool(*devices)), wanted, options=Options(budget=3))
     assert gave_up.kind is Kind.GAVE_UP
-    assert "search gave up after 3 tried devices" in gave_up.text()
+    assert "search gave up after 3 units of work" in gave_up.text()
 
 
 @pytest.mark.parametrize("preference", list(Preference))
@@ -249,3 +250,27 @@ def test_a_pod_that_asks_for_too_many_devices_can_change_only_by_all():
     assert (counted.kind, counted.wanted) == (Kind.INVALID, 288)
     every = solve(here, *[claim(Ask("r", "gpu", ALL), name=f"c{at}") for at in range(9)])
     assert (every.kind, every.wanted) == (Kind.DEVICES, 288)
+
+
+def test_work_counts_what_is_written_down_of_each_state_and_all_phases_share_it(monkeypatch):
+    """64 devices whose shares all differ: a state has 64 parts, which cost more than the device that is tried."""
+    tried = 0
+    taken = Search._try
+
+    def counted(*args):
+        nonlocal tried
+        tried += 1
+        return taken(*args)
+
+    monkeypatch.setattr(Search, "_try", counted)
+    devices = [device(f"d{at}", capacity={"m": Capacity(100)}, multiple=True) for at in range(64)]
+    sizes = [34, 35] * 65
+    parts = [enumerate(sizes[at : at + 32]) for at in range(0, len(sizes), 32)]
+    claims = [
+        claim(*[ask(f"r{at}", 1, capacity=(("m", size),)) for at, size in part], name=f"c{number}")
+        for number, part in enumerate(parts)
+    ]
+    answer = solve(state(pool(*devices)), *claims, options=Options(budget=5000))
+    assert answer.kind is Kind.GAVE_UP
+    assert 5000 <= answer.work < 5000 + 100
+    assert tried < 1500

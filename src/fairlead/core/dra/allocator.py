@@ -23,7 +23,7 @@ from fairlead.core.dra.values import narrow
 from fairlead.core.model.selectors import NAME_FIELD, Requirement, SelectorTerm
 
 BUDGET = 50_000
-"""Devices that a search may try for one pod on one node: about half a second."""
+"""Units of work for one pod on one node, of all phases together: at most about a second."""
 
 
 _SPARE = 64
@@ -41,9 +41,22 @@ class Preference(Enum):
     PACKED = "packed"  # what keeps most of what others could still get (`scoring.py`)
 
 
+class Work(msgspec.Struct):
+    """Units of work: how many may be done, and how many were. Phases of a search share one, and so can several questions."""
+
+    budget: int
+    done: int = 0
+
+    def left(self) -> int:
+        """How many may still be done."""
+        return max(0, self.budget - self.done)
+
+
 class Options(msgspec.Struct, frozen=True):
-    """budget: devices that one search may try. groups: attributes whose values devices of a claim should share, most
-    important first (fully qualified); they only order what is tried.
+    """budget: units of work for all phases of one allocation.
+
+    groups: attributes whose values devices of a claim should share, most important first (fully qualified); they only order
+    what is tried.
     """
 
     preference: Preference = Preference.FIRST
@@ -55,85 +68,131 @@ DEFAULT = Options()
 
 
 def allocate(
-    state: NodeState, node: str, claims: Sequence[Claim], classes: Mapping[str, DeviceClass], options: Options = DEFAULT
+    state: NodeState,
+    node: str,
+    claims: Sequence[Claim],
+    classes: Mapping[str, DeviceClass],
+    options: Options = DEFAULT,
+    within: Work | None = None,
 ) -> list[Allocation] | Refusal:
-    """An allocation for each claim, on this node, or why there is none."""
+    """An allocation for each claim, on this node, or why there is none. within: work that other questions share."""
     problem = prepare(state, claims, classes)
     if isinstance(problem, Refusal):
         return problem
+    work = _part(options, within)
     try:
-        picks, work = _solve(problem, options)
+        picks = _solve(problem, options, work)
     except GaveUp:
-        message = f"search gave up after {options.budget} tried devices; whether there is an allocation is not known"
-        return Refusal(Kind.GAVE_UP, message, faults=faults_of(state.inventory), work=options.budget)
+        message = f"search gave up after {work.budget} units of work; whether there is an allocation is not known"
+        return Refusal(Kind.GAVE_UP, message, faults=faults_of(state.inventory), work=work.done)
+    finally:
+        if within is not None:
+            within.done += work.done
     if picks is None:
-        return _together(problem, work)
+        return _together(problem, work.done)
     return _allocations(problem, picks, node, classes)
 
 
-def fits(state: NodeState, claims: Sequence[Claim], classes: Mapping[str, DeviceClass], options: Options = DEFAULT) -> bool:
+def fits(
+    state: NodeState,
+    claims: Sequence[Claim],
+    classes: Mapping[str, DeviceClass],
+    options: Options = DEFAULT,
+    within: Work | None = None,
+) -> bool:
     """Whether there is an allocation; cheaper than which. Raises `GaveUp`."""
     problem = prepare(state, claims, classes)
     if isinstance(problem, Refusal):
         return False
     if Packing.applies(problem) and fits_smallest(problem):
         return True
-    return _solve(problem, msgspec.structs.replace(options, preference=Preference.FIRST))[0] is not None
+    work = _part(options, within)
+    try:
+        return _solve(problem, msgspec.structs.replace(options, preference=Preference.FIRST), work) is not None
+    finally:
+        if within is not None:
+            within.done += work.done
 
 
-def _solve(problem: Problem, options: Options) -> tuple[list[Pick] | None, int]:
-    """Devices for all requests, or None; with the work that it took.
+def _part(options: Options, within: Work | None) -> Work:
+    return Work(options.budget if within is None else min(options.budget, within.left()))
+
+
+def _solve(problem: Problem, options: Options, work: Work) -> list[Pick] | None:
+    """Devices for all requests, or None. Raises `GaveUp`.
 
     Claims without constraints get a first try, then the covering problem: it decides what a search would have to try out. A
     scored order is one in which devices are tried: where it leads nowhere soon, any allocation is taken.
     """
     if any(problem.limits) and not narrow(problem):
-        return None, 0
+        return None
     scored = options.preference is Preference.PACKED
     order = Packed(problem.state.inventory, options.groups) if scored else None
     if not Packing.applies(problem):
-        return _search(problem, options, order)
+        return _search(problem, order, work)
     if scored:
         first = _SPARE + sum(max(slot.count for slot in position.slots) for position in problem.positions)
-        search = Search(problem, min(first, options.budget), order, matched=False)
+        search = Search(problem, min(first, work.left()), order, matched=False)
         try:
-            return (search.picks if search.run() else None), search.work
+            return search.picks if _run(search, work) else None
         except GaveUp:
             pass
     else:
         picks = greedy(problem) or largest_first(problem)
         if picks:
-            return picks, len(picks)
+            work.done += len(picks)
+            return picks
     try:
-        packing = Packing(problem, options.budget)
-        return packing.solve(), packing.work
+        return _packed(problem, work.left() // 2, work)
     except GaveUp:
-        return _search(problem, options, order)
+        return _search(problem, order, work)
 
 
-def _search(problem: Problem, options: Options, order: Order | None) -> tuple[list[Pick] | None, int]:
+def _run(search: Search, work: Work) -> bool:
+    try:
+        return search.run()
+    finally:
+        work.done += search.work
+
+
+def _packed(problem: Problem, budget: int, work: Work) -> list[Pick] | None:
+    packing = Packing(problem, budget)
+    try:
+        return packing.solve()
+    finally:
+        work.done += packing.work
+
+
+def _search(problem: Problem, order: Order | None, work: Work) -> list[Pick] | None:
     """A short search, which mostly suffices; then simpler problems, one of which may have no solution; then a long one."""
-    search = Search(problem, min(_SHORT, options.budget), order)
+    short = work.left() > _SHORT
+    search = Search(problem, min(_SHORT, work.left()), order)
     try:
-        return (search.picks if search.run() else None), search.work
+        return search.picks if _run(search, work) else None
     except GaveUp:
-        if search.work > options.budget or _is_hopeless(problem, options.budget):
-            if search.work > options.budget:
-                raise
-            return None, search.work
-    search = Search(problem, options.budget, order)
-    return (search.picks if search.run() else None), search.work
+        if not short:
+            raise
+        if _is_hopeless(problem, work):
+            return None
+    search = Search(problem, work.left(), order)
+    return search.picks if _run(search, work) else None
 
 
-def _is_hopeless(problem: Problem, budget: int) -> bool:
-    """Whether the problem without constraints has no solution, or one of several claims by itself has none."""
+def _is_hopeless(problem: Problem, work: Work) -> bool:
+    """Whether the problem without constraints has no solution, or one of several claims by itself has none.
+
+    At most half of the work that is left is spent on that.
+    """
+    budget = work.left() // 2
+    most = work.done + budget
     parts = range(len(problem.claims) if len(problem.claims) > 1 else 0)
     try:
-        if Packing(Packing.relaxed(problem), budget).solve() is None:
+        if _packed(Packing.relaxed(problem), budget // 2, work) is None:
             return True
         for claim in parts:
             positions = [each for each in problem.positions if each.claim == claim]
-            if not Search(msgspec.structs.replace(problem, positions=positions), budget // 4).run():
+            part = msgspec.structs.replace(problem, positions=positions)
+            if not _run(Search(part, min(budget // 4, max(0, most - work.done))), work):
                 return True
     except GaveUp:
         pass

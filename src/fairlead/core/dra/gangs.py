@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from fairlead.core.dra.allocator import DEFAULT, Options, allocate, fits
+from fairlead.core.dra.allocator import BUDGET, DEFAULT, Options, Work, allocate, fits
 from fairlead.core.dra.covering import GaveUp, Vector
 from fairlead.core.dra.held import Held, NodeState
 from fairlead.core.dra.inventory import Inventory, bits
@@ -27,6 +27,9 @@ from fairlead.core.model.selectors import NAME_FIELD, any_term_holds
 
 _MOST_ASKED, _MOST_ONE_BY_ONE = 4000, 200
 """How often one gang may ask whether a set of members fits on a node."""
+
+_MOST_WORK = 2 * BUDGET
+"""Units of work for all questions of a gang."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -110,6 +113,7 @@ class _Gangs:
         options: Options,
     ) -> None:
         self.asked = 0
+        self.work = Work(_MOST_WORK)
         self._states: dict[str, NodeState] = {}
         self.places, self._held, self._members, self._shared = places, held, members, shared
         self.classes, self._options = classes, options
@@ -262,7 +266,7 @@ class _Gangs:
         self.asked += 1
         if self.asked > _MOST_ASKED:
             raise GaveUp
-        return allocate(self.state(place), place.node.name, claims, self.classes, self._options)
+        return allocate(self.state(place), place.node.name, claims, self.classes, self._options, self.work)
 
     def fits(self, place: Place, claims: Sequence[Claim]) -> bool:
         """Whether there is an allocation of claims on a node; where that is not decided within the budget, there is none."""
@@ -270,7 +274,7 @@ class _Gangs:
         if self.asked > _MOST_ASKED:
             raise GaveUp
         try:
-            return fits(self.state(place), claims, self.classes, self._options)
+            return fits(self.state(place), claims, self.classes, self._options, self.work)
         except GaveUp:
             return False
 

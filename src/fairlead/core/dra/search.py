@@ -5,8 +5,8 @@ The first full solution wins, so the result is upstream's where nothing is score
 - a state, up to interchangeable devices, that failed before (remembered for the whole search);
 - a point from which the requests cannot be matched with different devices (`matching.py`), or where sums of counters do not
   suffice.
-Without them the search for n+1 of n devices doubles with each device. Each device that is tried is a unit of work; a search
-beyond its budget ends with `GaveUp`.
+Without them the search for n+1 of n devices doubles with each device. Each device that is tried is a unit of work, and so are
+so many groups and cells of a state that is written down; a search beyond its budget ends with `GaveUp`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from fairlead.core.dra.symmetry import Symmetry
 
 Order = Callable[["Search", Position, Slot, int, int], Iterable[int]]
 """(search, position, slot, candidates, devices still needed) -> candidates in the order in which they are tried."""
+
+
+_PART, _CELL = 16, 4
+"""Groups of devices that are counted for one unit of work where a state is written down; a cell takes as long as so many."""
 
 
 class Search:
@@ -46,6 +50,7 @@ class Search:
         self._in_claim = 0
         self._bound: list[int] = []
         self._failed: set[object] = set()
+        self._numbers: dict[object, int] = {}
         self._symmetry: Symmetry | None = None
         self._cell_used: list[int] = []
         self._kind_free: dict[int, Amount] = {}
@@ -321,7 +326,7 @@ class Search:
                 tuple((mask & ~own).bit_count() for mask in groups),
                 tuple((mask & used & ~own).bit_count() for mask in groups),
             )
-        states = [self._cell_state(cell) for cell in cells]
-        states.sort(key=repr)
+        self.work += (len(groups) + _CELL * len(cells)) // _PART
+        states = sorted(self._numbers.setdefault(self._cell_state(cell), len(self._numbers)) for cell in cells)
         claim = self._in_claim if self.problem.limited else 0
         return at, number, needed, mine, claim, counts, tuple(states), tuple(self._bound)
