@@ -5,13 +5,15 @@ from itertools import product
 import msgspec
 import pytest
 
-from fairlead.core.dra.allocator import allocate
+from fairlead.core.dra import gangs
+from fairlead.core.dra.allocator import Options, allocate
 from fairlead.core.dra.gangs import Gang, Member, Place, allocate_gang
 from fairlead.core.dra.held import Held
 from fairlead.core.dra.inventory import Inventory
-from fairlead.core.dra.model import Claim, Reach
+from fairlead.core.dra.model import Capacity, Claim, Reach
 from fairlead.core.dra.pools import Slices
 from fairlead.core.dra.refusals import Kind, Refusal
+from fairlead.core.model.selectors import NAME_FIELD, Requirement, SelectorTerm
 from testbed.dra import gangs as drawn_gangs
 from testbed.dra.ours import Case
 from tests.core.dra.worlds import CLASSES, DRIVER, ask, claim, device, first_available, matches, node, partitions, pool
@@ -26,6 +28,7 @@ def on(name, slices):
     return [msgspec.structs.replace(each, name=f"{each.name}-{name}", pool=name, reach=Reach(node=name)) for each in slices]
 
 
+FIRST_NODE = (Requirement(NAME_FIELD, "In", ("n0",)),)
 WHOLE_OR_HALF = Claim("d", "c", (first_available("r", ask("r/w", 1, "kind=whole"), ask("r/h", 1, "kind=half")),))
 
 
@@ -61,6 +64,20 @@ def test_members_that_share_a_network_device_run_where_it_can_be_used():
     gang = allocate_gang(places, Held(), [Member("a", (whole,), (0,)), Member("b", (whole,), (0,))], shared, CLASSES)
     assert {each.node for each in gang.members} == {"n0", "n1"}
     assert gang.shared[0].terms is None
+    too_many = [Member(str(at), (whole,), (0,)) for at in range(3)]
+    assert allocate_gang(places, Held(), too_many, shared, CLASSES).kind is Kind.TOGETHER  # with or without the shared claim
+
+
+def test_where_ways_to_share_are_left_out_a_gang_that_is_not_placed_is_not_known_to_be_impossible():
+    """The shared claim gets the first device, which only one member's node can use; the other would do for both."""
+    near = pool(device("a", driver="net"), driver="net", name="a", reach=Reach(terms=(SelectorTerm(fields=FIRST_NODE),)))
+    far = pool(device("b", driver="net"), driver="net", name="b", reach=Reach(everywhere=True))
+    places = [place(f"n{at}", near, far) for at in range(2)]
+    members = [Member(f"m{at}", shared=(0, 1), nodes=frozenset({f"n{at}"})) for at in range(2)]
+    shared = [claim(ask(), name="first"), claim(ask(), name="second")]
+    refusal = allocate_gang(places, Held(), members, shared, CLASSES)
+    assert refusal.kind is Kind.GAVE_UP
+    assert "no placement was found" in refusal.text()
 
 
 def test_members_take_different_devices_of_the_network():
@@ -77,6 +94,7 @@ def test_members_take_different_devices_of_the_network():
     gang = allocate_gang(places, held, [Member("a", (either,)), Member("b", (first,), nodes=frozenset({"n1"}))], [], CLASSES)
     assert [each.allocations[0].devices[0].device.device for each in gang.members] == ["nic-1", "nic-0"]
     three = allocate_gang(places, held, [Member(str(at), (first,)) for at in range(2)], [], CLASSES)
+    assert three.kind is Kind.GAVE_UP  # not all choices of devices were tried
     assert "members of several nodes need the same devices" in three.text()
     assert held.on(places[0].inventory).alone == 0
 
@@ -94,6 +112,50 @@ def test_a_member_that_uses_a_shared_claim_that_is_not_there_is_refused(at):
     refusal = allocate_gang([here], Held(), [Member("a", shared=(at,))], [WHOLE_OR_HALF], CLASSES)
     assert refusal.kind is Kind.INVALID
     assert f"member a uses shared claim {at}, and there are 1" in refusal.text()
+
+
+def plain(nodes, devices, **fields):
+    return [
+        place(f"n{at}", *on(f"n{at}", [pool(*[device(f"d{number}", **fields) for number in range(devices)])]))
+        for at in range(nodes)
+    ]
+
+
+def of_counts(*counts):
+    return [Member(f"m{at}", (claim(ask("r", count), name=f"c{at}"),)) for at, count in enumerate(counts)]
+
+
+def test_a_gang_that_needs_more_devices_than_there_are_is_refused_at_once():
+    """29 devices are needed, and 14 nodes have two each: no counter says so."""
+    refusal = allocate_gang(plain(14, 2), Held(), of_counts(*[1] * 9, *[2] * 10), [], CLASSES)
+    assert refusal.kind is Kind.TOGETHER
+    assert refusal.work < 1000
+
+
+def test_spreads_over_nodes_that_are_alike_are_not_tried_one_by_one():
+    """There are enough devices: five of three on each node, and members of two leave one of each unused."""
+    refusal = allocate_gang(plain(12, 3), Held(), of_counts(*[2] * 11, *[1] * 12), [], CLASSES)
+    assert isinstance(refusal, Gang)
+    refusal = allocate_gang(plain(12, 5), Held(), of_counts(*[3] * 9, *[2] * 16), [], CLASSES)
+    assert refusal.kind is Kind.TOGETHER
+    assert refusal.work < 20_000
+
+
+def test_a_gang_whose_spreads_are_too_many_gives_up(monkeypatch):
+    monkeypatch.setattr(gangs, "_MOST_WORK", 50)
+    refusal = allocate_gang(plain(12, 5), Held(), of_counts(*[3] * 9, *[2] * 16), [], CLASSES)
+    assert refusal.kind is Kind.GAVE_UP
+
+
+def test_a_question_without_a_result_makes_the_refusal_one_of_a_search_that_gave_up():
+    """Shares of 40 and 61 of 100: which of them go together is not found out within the budget of a question."""
+    places = plain(2, 3, multiple=True, capacity={"m": Capacity(100)})
+    asks = [ask(f"r{at}", 1, capacity=(("m", size),)) for at, size in enumerate((40, 61, 40, 61))]
+    members = [Member(f"m{at}", (claim(*asks, name=f"c{at}"),)) for at in range(3)]
+    assert allocate_gang(places, Held(), members, [], CLASSES).kind is Kind.TOGETHER
+    unknown = allocate_gang(places, Held(), members, [], CLASSES, Options(budget=2))
+    assert unknown.kind is Kind.GAVE_UP
+    assert "no placement was found, and it is not known whether there is one" in unknown.text()
 
 
 def test_refusals_name_what_no_node_has():

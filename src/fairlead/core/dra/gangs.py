@@ -18,9 +18,10 @@ from fairlead.core.dra.allocator import BUDGET, DEFAULT, Options, Work, allocate
 from fairlead.core.dra.covering import GaveUp, Vector
 from fairlead.core.dra.held import Held, NodeState
 from fairlead.core.dra.inventory import Inventory, bits
-from fairlead.core.dra.model import Allocation, Amount, Claim, DeviceClass
+from fairlead.core.dra.model import Allocation, Claim, DeviceClass
+from fairlead.core.dra.needs import Needs, counted, least, sums
 from fairlead.core.dra.problem import Problem, prepare
-from fairlead.core.dra.refusals import Kind, Refusal
+from fairlead.core.dra.refusals import Kind, Refusal, unknown
 from fairlead.core.dra.steps import Steps, walk
 from fairlead.core.model.nodes import Node
 from fairlead.core.model.selectors import NAME_FIELD, any_term_holds
@@ -29,7 +30,10 @@ _MOST_ASKED, _MOST_ONE_BY_ONE = 4000, 200
 """How often one gang may ask whether a set of members fits on a node."""
 
 _MOST_WORK = 2 * BUDGET
-"""Units of work for all questions of a gang."""
+"""Units of work for all questions of a gang and for the steps by which its members are spread over nodes."""
+
+_MOST_REMEMBERED = 256
+"""Nodes up to which states are remembered for each node, not only for each kind: one takes as long as there are nodes."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -91,17 +95,22 @@ def allocate_gang(
                 return Refusal(Kind.INVALID, message)
     search = _Gangs(places, held, members, shared, classes, options)
     try:
-        found = search.place(search.bundles(frozenset()), {})
-        if isinstance(found, Refusal) and shared:
+        bundles = search.bundles(frozenset())
+        found = search.place(bundles, {})
+        if isinstance(found, Refusal) and search.any_is_wide():
             found = search.place_apart(found)
+            if isinstance(found, Refusal) and any(len(each.members) > 1 for each in bundles) and search.may_go_apart():
+                found = unknown("not all ways to share devices of several nodes were tried", found)
     except GaveUp:
         message = f"search gave up after {search.asked} questions whether members fit on a node"
-        return Refusal(Kind.GAVE_UP, message, work=search.asked)
+        return Refusal(Kind.GAVE_UP, message, work=search.work.done)
+    if isinstance(found, Refusal) and search.undecided:
+        found = unknown(f"search gave up on {search.undecided} of {search.asked} questions whether members fit on a node", found)
     return found
 
 
 class _Gangs:
-    """One gang's search. asked: how often a set of members was tried on a node."""
+    """One gang's search. asked: how often a set of members was tried on a node; undecided: how often without a result."""
 
     def __init__(
         self,
@@ -112,7 +121,7 @@ class _Gangs:
         classes: Mapping[str, DeviceClass],
         options: Options,
     ) -> None:
-        self.asked = 0
+        self.asked = self.undecided = 0
         self.work = Work(_MOST_WORK)
         self._states: dict[str, NodeState] = {}
         self.places, self._held, self._members, self._shared = places, held, members, shared
@@ -148,17 +157,21 @@ class _Gangs:
             if number == len(kinds):
                 kinds.append([])
             kinds[number].append(bundle)
+        if fixed:
+            self.spend(1 + len(self.places) // 16)
+        else:  # a spread that does not go back is not limited
+            self.work.budget += 2 * len(self.places) * len(kinds)
         spread = _Spread(self, kinds)
         for at, kind in enumerate(kinds):
             if not spread.nodes_for(at):
                 what = f"{len(kind)} of {len(self._members)} members have devices on no node"
                 return Refusal(
-                    Kind.TOGETHER, f"{what}; on the last: {spread.reasons[at] or 'they may not run there'}", work=self.asked
+                    Kind.TOGETHER, f"{what}; on the last: {spread.reasons[at] or 'they may not run there'}", work=self.work.done
                 )
         chosen = spread.run()
         if chosen is None:
             message = f"the nodes have devices for some, but not for all {len(self._members)} members at once"
-            return Refusal(Kind.TOGETHER, message, work=self.asked)
+            return Refusal(Kind.TOGETHER, message, work=self.work.done)
         found = self._assign(chosen, kinds, fixed)
         if isinstance(found, Refusal):
             taken: list[tuple[_Bundle, Place, list[Allocation]]] = []
@@ -185,6 +198,26 @@ class _Gangs:
             if isinstance(found, Gang):
                 return found
         return refusal
+
+    def may_go_apart(self) -> bool:
+        """Whether members could be placed if none needed a shared claim; if not, that is proven."""
+        found = self.place(self.bundles(frozenset(range(len(self._shared)))), {})
+        return isinstance(found, Gang) or found.kind is Kind.GAVE_UP
+
+    def any_is_wide(self) -> bool:
+        """Whether some shared claim could have a device that several nodes can use."""
+        for at in {at for member in self._members for at in member.shared}:
+            for place in self.places:
+                problem = prepare(self.state(place), [self._shared[at]], self.classes)
+                if not isinstance(problem, Problem):
+                    continue
+                slots = [slot for position in problem.positions for slot in position.slots]
+                if not all(slot.count for slot in slots) or not slots:  # it may need no device
+                    return True
+                inventory = problem.state.inventory
+                if not all(inventory.is_local(index) for slot in slots for index in bits(slot.candidates)):
+                    return True
+        return False
 
     def _is_wide(self, place: Place, claim: Claim) -> bool:
         """Whether a claim's devices on a node can be used from others, too."""
@@ -219,7 +252,8 @@ class _Gangs:
                 answer = self.ask(place, [claim for each in bundles for claim in each.claims])
                 if isinstance(answer, Refusal):
                     message = f"members of several nodes need the same devices: {answer.message}"
-                    return Refusal(Kind.TOGETHER, message, answer.claim, answer.request, work=self.asked)
+                    refusal = Refusal(Kind.TOGETHER, message, answer.claim, answer.request, work=self.work.done)
+                    return unknown("not all choices of devices were tried", refusal)
                 self._take(answer)
                 taken += answer
                 rest = iter(answer)
@@ -263,20 +297,31 @@ class _Gangs:
 
     def ask(self, place: Place, claims: Sequence[Claim]) -> list[Allocation] | Refusal:
         """Whether claims fit on a node together with what is held."""
-        self.asked += 1
-        if self.asked > _MOST_ASKED:
-            raise GaveUp
-        return allocate(self.state(place), place.node.name, claims, self.classes, self._options, self.work)
+        self._question(claims)
+        answer = allocate(self.state(place), place.node.name, claims, self.classes, self._options, self.work)
+        self.undecided += isinstance(answer, Refusal) and answer.kind is Kind.GAVE_UP
+        return answer
 
     def fits(self, place: Place, claims: Sequence[Claim]) -> bool:
-        """Whether there is an allocation of claims on a node; where that is not decided within the budget, there is none."""
-        self.asked += 1
-        if self.asked > _MOST_ASKED:
-            raise GaveUp
+        """Whether there is an allocation of claims on a node; where that is not decided within the budget, none is assumed."""
+        self._question(claims)
         try:
             return fits(self.state(place), claims, self.classes, self._options, self.work)
         except GaveUp:
+            self.undecided += 1
             return False
+
+    def spend(self, units: int) -> None:
+        """Count work that is not a question's own."""
+        self.work.done += units
+        if self.work.done > self.work.budget:
+            raise GaveUp
+
+    def _question(self, claims: Sequence[Claim]) -> None:
+        self.asked += 1
+        if self.asked > _MOST_ASKED:
+            raise GaveUp
+        self.spend(1 + len(claims))
 
     def state(self, place: Place) -> NodeState:
         """What of a node's devices is free; kept until something is taken or released."""
@@ -305,7 +350,7 @@ class _Spread:
             [self._need(at, kind[0], state) for state in states] for at, kind in enumerate(kinds)
         ]
         self._order = sorted(range(len(kinds)), key=self._largest)
-        self._free = [_sums(state) for state in states]
+        self._free = [sums(state) for state in states]
         self._alike = self._fingerprints(states)
         self._vectors = [[0] * len(kinds) for _ in self._places]
         self._known: dict[tuple[int, Vector], bool] = {}
@@ -329,12 +374,12 @@ class _Spread:
         if not isinstance(problem, Problem):
             self.reasons[at] = problem.text()
             return None
-        return _least(problem)
+        return least(problem)
 
     def _largest(self, kind: int) -> tuple[object, ...]:
         """Kinds that can go to few nodes first, then those that consume most."""
         needs = [each for each in self._needs[kind] if each is not None]
-        size = max((sum(each.values()) for each in needs), default=0)
+        size = max(map(counted, needs), default=0)
         return len(needs), -size, -len(self._kinds[kind][0].claims), kind
 
     def _fingerprints(self, states: list[NodeState]) -> list[int]:
@@ -376,12 +421,12 @@ class _Spread:
             return True
         if not self._enough(depth):
             return False
-        key = (depth, tuple(sorted((alike, *vector) for alike, vector in zip(self._alike, self._vectors, strict=True))))
+        key = self._state(depth, [], 0)
         if key in self._failed:
             return False
         kind = self._order[depth]
         nodes = [at for at, need in enumerate(self._needs[kind]) if need is not None]
-        nodes.sort(key=lambda at: (sum(self._free[at].values()), at))
+        nodes.sort(key=lambda at: (counted(self._free[at]), at))
         if (yield self._node(depth, nodes, len(self._kinds[kind]))):
             return True
         self._failed.add(key)
@@ -394,10 +439,15 @@ class _Spread:
         kind = self._order[depth]
         if not nodes:
             return False
+        remembered = len(self._places) <= _MOST_REMEMBERED
+        key = self._state(depth, nodes, left) if remembered and self._failed else None
+        if key in self._failed:
+            return False
         at = nodes[0]
         need = self._needs[kind][at] or {}
         count = min([left, *(self._free[at].get(name, 0) // amount for name, amount in need.items() if amount)])
         while count >= 0:
+            self._gangs.spend(1)
             if count and not self._fits(at, kind, count):
                 count -= 1
                 continue
@@ -406,7 +456,18 @@ class _Spread:
                 return True
             self._put(at, kind, -count, need)
             count -= 1
+        if remembered:
+            self._failed.add(key if key is not None else self._state(depth, nodes, left))
         return False
+
+    def _state(self, depth: int, nodes: list[int], left: int) -> object:
+        """Equal for states from which the same can be reached: the nodes still open for a kind, and all others."""
+        self._gangs.spend(1 + len(self._places) // 16)
+        open_ = set(nodes)
+        states = [
+            (at in open_, alike, *vector) for at, (alike, vector) in enumerate(zip(self._alike, self._vectors, strict=True))
+        ]
+        return depth, left, tuple(sorted(states))
 
     def _put(self, at: int, kind: int, count: int, need: Needs) -> None:
         self._vectors[at][kind] += count
@@ -425,37 +486,10 @@ class _Spread:
         return self._known[key]
 
     def _enough(self, depth: int) -> bool:
-        """Whether the sums of counters of all nodes suffice for what is still to be spread."""
+        """Whether the sums of counters and devices of all nodes suffice for what is still to be spread."""
         needed: Needs = {}
         for kind in self._order[depth:]:
             needs = [each for each in self._needs[kind] if each is not None]
             for name in needs[0]:
                 needed[name] = needed.get(name, 0) + min(each.get(name, 0) for each in needs) * len(self._kinds[kind])
         return all(sum(free.get(name, 0) for free in self._free) >= amount for name, amount in needed.items())
-
-
-Needs = dict[tuple[str, str], Amount]
-"""(driver, counter) -> amount, summed over counter sets."""
-
-
-def _sums(state: NodeState) -> Needs:
-    found: Needs = {}
-    for (driver, _, _, counter), amount in zip(state.inventory.counters, state.free, strict=True):
-        found[driver, counter] = found.get((driver, counter), 0) + max(0, amount)
-    return found
-
-
-def _least(problem: Problem) -> Needs:
-    """What claims consume at least of each counter, whichever devices and alternatives they get."""
-    inventory = problem.state.inventory
-    names = {kind: (driver, counter) for kind, (driver, _, _, counter) in zip(inventory.kinds, inventory.counters, strict=True)}
-    found: Needs = {}
-    for position in problem.positions:
-        slots = [slot for slot in position.slots if slot.refusal is None]
-        if any(slot.ask.admin or slot.candidates & inventory.multiple for slot in slots):
-            continue
-        least = [(slot.count, inventory.least(slot.candidates)) for slot in slots]
-        for kind in least[0][1]:
-            amount = min(count * each.get(kind, 0) for count, each in least)
-            found[names[kind]] = found.get(names[kind], 0) + amount
-    return {name: amount for name, amount in found.items() if amount}

@@ -172,6 +172,11 @@ class Inventory:
         """What one allocation with this request consumes of a device's capacities."""
         return self._capacity(requested)[1][self._kind_of[index]]
 
+    def is_local(self, index: int) -> bool:
+        """Whether a device can be used from one node only."""
+        device, each = self.devices[index], self.slices[index]
+        return (device.reach if each.per_device else each.reach).node != "" or device.binds_to_node
+
     @cached_property
     def cells(self) -> list[tuple[int, ...]]:
         """Devices that share counters, directly or through others; only cells of several."""

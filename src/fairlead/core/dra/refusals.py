@@ -76,3 +76,11 @@ class Refusal(msgspec.Struct, frozen=True):
         where += f", request {self.request}" if self.request else ""
         pools = f"; pools that give no devices: {'; '.join(self.faults)}" if self.faults else ""
         return f"{where}: {self.message}{pools}"
+
+
+def unknown(why: str, refusal: Refusal) -> Refusal:
+    """A refusal of a gang that was not placed and can perhaps be placed all the same."""
+    if refusal.kind is Kind.GAVE_UP:
+        return refusal
+    message = f"no placement was found, and it is not known whether there is one: {why}; {refusal.message}"
+    return msgspec.structs.replace(refusal, kind=Kind.GAVE_UP, message=message)
