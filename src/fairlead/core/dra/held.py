@@ -14,6 +14,10 @@ from fairlead.core.dra.model import Allocation, Amount, Device, DeviceId
 from fairlead.core.dra.pools import PoolId
 
 
+class NotHeld(Exception):
+    """Devices are released that are not held."""
+
+
 class _Hold:
     """How often a device is held alone and in shares, what the shares consume, and how it was last seen."""
 
@@ -47,7 +51,9 @@ class Held:
                 hold.seen = (seen or {}).get(each.device, hold.seen)
 
     def release(self, allocations: Iterable[Allocation]) -> None:
-        """Count the devices of allocations, taken before, as free again."""
+        """Count the devices of allocations, taken before, as free again. Raises `NotHeld` before anything changes."""
+        allocations = list(allocations)
+        self._check(allocations)
         for allocation in allocations:
             for each in allocation.devices:
                 if each.admin:
@@ -64,6 +70,22 @@ class Held:
                     del pool[each.device.device]
                     if not pool:
                         del self._pools[each.device.driver, each.device.pool]
+
+    def _check(self, allocations: Iterable[Allocation]) -> None:
+        """Raise `NotHeld` where more is released than is held."""
+        counts: dict[tuple[DeviceId, bool], int] = {}
+        amounts: dict[tuple[DeviceId, str], Amount] = {}
+        for each in (each for allocation in allocations for each in allocation.devices if not each.admin):
+            device = each.device
+            hold = self._pools.get((device.driver, device.pool), {}).get(device.device)
+            key = device, each.shared
+            counts[key] = counts.get(key, 0) + 1
+            if hold is None or counts[key] > (hold.shares if each.shared else hold.alone):
+                raise NotHeld(f"{device} is not held {'in so many shares' if each.shared else 'alone'}")
+            for name, amount in each.consumed if each.shared else ():
+                amounts[device, name] = amounts.get((device, name), 0) + amount
+                if amounts[device, name] > hold.amounts.get(name, 0):
+                    raise NotHeld(f"so much {name} of {device} is not held")
 
     def on(self, inventory: Inventory) -> NodeState:
         """What of a node's devices is free."""

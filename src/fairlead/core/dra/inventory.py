@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 from fairlead.core.dra.capacity import consumption
 from fairlead.core.dra.model import (
@@ -32,6 +33,13 @@ CellUses = tuple[tuple[tuple[int, Amount], ...], ...]
 """Of a cell, by device: (counter of the cell, amount)."""
 
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+_MOST_KEPT = 1000
+"""Entries of each cache of an inventory."""
+
+
 class SelectorFailure(Exception):
     """A selector that cannot be compiled, or errs for a device; its text is the reason."""
 
@@ -51,6 +59,14 @@ def bits(mask: int) -> Iterator[int]:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
+
+
+def keep(cache: dict[Key, Value], key: Key, value: Value) -> Value:
+    """Remember a value; a cache that is full is emptied first, since what claims name is not bounded."""
+    if len(cache) >= _MOST_KEPT:
+        cache.clear()
+    cache[key] = value
+    return value
 
 
 class Inventory:
@@ -117,7 +133,7 @@ class Inventory:
                 except SelectorFailure as error:
                     failed |= 1 << index
                     message = message or f"{self.ids[index]}: {error}"
-            found = self._selected[expression] = Selected(mask, failed, message)
+            found = keep(self._selected, expression, Selected(mask, failed, message))
         return found
 
     def matching(self, selectors: tuple[str, ...], requested: tuple[tuple[str, Amount], ...]) -> tuple[int, int]:
@@ -130,7 +146,7 @@ class Inventory:
                 selected = self.selected(each)
                 failed |= selected.failed & mask
                 mask &= selected.mask
-            found = self._matching[key] = (mask & self.given(requested), failed)
+            found = keep(self._matching, key, (mask & self.given(requested), failed))
         return found
 
     def tolerated(self, tolerations: tuple[Toleration, ...]) -> int:
@@ -141,7 +157,7 @@ class Inventory:
             for index in bits(self._tainted):
                 if not all(any(one.tolerates(taint) for one in tolerations) for taint in self._blocking(index)):
                     found ^= 1 << index
-            self._tolerated[tolerations] = found
+            keep(self._tolerated, tolerations, found)
         return found
 
     def values(self, attribute: str) -> tuple[list[int], list[int]]:
@@ -161,7 +177,7 @@ class Inventory:
                     masks.append(0)
                 masks[number] |= 1 << index
                 of.append(number)
-            found = self._values[attribute] = (of, masks)
+            found = keep(self._values, attribute, (of, masks))
         return found
 
     def given(self, requested: tuple[tuple[str, Amount], ...]) -> int:
@@ -234,7 +250,7 @@ class Inventory:
                 if not amounts:
                     break
             found = {kind: min(each.get(kind, 0) for each in sums) for kind in (sums[-1] if sums else ())}
-            self._least[candidates] = found
+            keep(self._least, candidates, found)
         return found
 
     def _capacity(self, requested: tuple[tuple[str, Amount], ...]) -> tuple[int, dict[int, dict[str, Amount]]]:
@@ -247,7 +263,7 @@ class Inventory:
                 if amounts is not None:
                     by_kind[kind] = amounts
             mask = sum(1 << index for index, kind in enumerate(self._kind_of) if kind in by_kind)
-            found = self._given[requested] = (mask, by_kind)
+            found = keep(self._given, requested, (mask, by_kind))
         return found
 
     def _kind(self, capacity: dict[str, Capacity]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from fairlead.core.dra.covering import Cover, GaveUp, Source, Vector
-from fairlead.core.dra.inventory import Inventory, bits
+from fairlead.core.dra.inventory import Inventory, bits, keep
 from fairlead.core.dra.matching import Matching
 from fairlead.core.dra.model import MOST_DEVICES, Amount
 from fairlead.core.dra.problem import Position, Problem, Slot
@@ -259,7 +259,7 @@ class Packing:
                     [index for index, each in enumerate(self._classes) if each >> one & 1] for one in inventory.cells[numbers[0]]
                 ]
                 vectors = _maximal(list(zip(uses, locals_, strict=True)), [free[counter] for counter in counters], most)
-                inventory.packings[key] = vectors
+                keep(inventory.packings, key, vectors)
             cells = [inventory.cells[number] for number in numbers]
             result.append(_Kind(cells, vectors))
         return result
