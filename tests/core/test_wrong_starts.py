@@ -227,7 +227,7 @@ def test_what_is_taken_off_in_a_trial_stays_a_victim():
 
     def victims():
         preemption = PreemptionPolicy(state, state.tasks["uid-mine"].unit)
-        return [victim.tasks[0].pod.name for _, victim in victims_of(state).one_by_one(preemption)]
+        return [victim.tasks[0].pod.name for _, victim in victims_of(state).one_by_one(preemption, lambda _: True)]
 
     assert victims() == ["a", "b"]
     mark = state.log.mark()
