@@ -114,6 +114,7 @@ async def _read(client: Client, namespace: str, report: Callable[[int, int], Non
 
 def _claim(known: Devices, found: _Read, namespace: str, name: str) -> ClaimFit:
     """What becomes of a claim, or of a template of that name where there is no such claim."""
+    from fairlead.cluster.device_overview import reserved_for
     from fairlead.cluster.device_views import device_claim
 
     wanted = namespace, name
@@ -129,8 +130,7 @@ def _claim(known: Devices, found: _Read, namespace: str, name: str) -> ClaimFit:
         nodes = known.fits(device_claim(claim.metadata, claim.spec))
         return ClaimFit(f"{namespace}/{name}", "ResourceClaim", allocated=False, nodes=nodes)
     held = [f"{each.driver}/{each.pool}/{each.device}" for each in status.allocation.devices.results or ()]
-    pods = [f"{namespace}/{each.name}" for each in status.reserved_for or () if each.resource == "pods"]
-    return ClaimFit(f"{namespace}/{name}", "ResourceClaim", allocated=True, held=held, pods=pods)
+    return ClaimFit(f"{namespace}/{name}", "ResourceClaim", allocated=True, held=held, pods=reserved_for(claim))
 
 
 def _print(shown: Shown) -> None:

@@ -8,7 +8,6 @@ import msgspec
 
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import device_views as views
-from fairlead.cluster.views import Metadata
 from fairlead.core.dra import model
 from fairlead.core.dra.allocator import Options, Preference, allocate
 from fairlead.core.dra.evaluation import Evaluation
@@ -114,14 +113,14 @@ class Devices:
         status = view.status
         if status is None or status.allocation is None:
             return
-        name = _named(view.metadata)
+        name = f"{view.metadata.namespace}/{view.metadata.name}"
         try:
             found = views.allocation(status.allocation)
-        except (QuantityError, views.DeviceError) as error:
+        except QuantityError as error:
             self.mistakes.append(f"ResourceClaim {name}: its allocation cannot be read: {error}")
             return
         self._held.take([found], self._seen)
-        pods = [f"{view.metadata.namespace}/{each.name}" for each in status.reserved_for or () if each.resource == "pods"]
+        pods = reserved_for(view)
         for each in found.devices:
             consumed = {capacity: float(amount) for capacity, amount in each.consumed}
             self._holders.setdefault(each.device, []).append(Holder(name, pods, consumed, each.admin))
@@ -161,8 +160,17 @@ class Devices:
             if not state.inventory.ids and not state.inventory.faults:
                 continue
             answer = allocate(state, name, [claim], self._classes, options)
-            found.append(_refused(name, answer) if isinstance(answer, Refusal) else _fitting(name, answer[0]))
+            if isinstance(answer, Refusal):
+                found.append(Fit(name, fits=False, kind=answer.kind.value, reason=answer.text_of_claim()))
+            else:
+                found.append(_fitting(name, answer[0]))
         return found
+
+
+def reserved_for(view: views.ResourceClaim) -> list[str]:
+    """The pods for which a claim is reserved, as `namespace/name`."""
+    users = (view.status.reserved_for or ()) if view.status is not None else ()
+    return [f"{view.metadata.namespace}/{each.name}" for each in users if each.resource == "pods"]
 
 
 def _state(state: NodeState, index: int) -> str:
@@ -174,17 +182,6 @@ def _state(state: NodeState, index: int) -> str:
     if state.unservable & bit:
         return "blocked"
     return "free" if bit & state.inventory.tolerated(()) else "tainted"
-
-
-def _refused(node: str, refusal: Refusal) -> Fit:
-    return Fit(node, fits=False, kind=refusal.kind.value, reason=_why(refusal))
-
-
-def _why(refusal: Refusal) -> str:
-    """Without the claim's name, which the user has given."""
-    where = f"request {refusal.request}: " if refusal.request else ""
-    pools = f"; pools that give no devices: {'; '.join(refusal.faults)}" if refusal.faults else ""
-    return f"{where}{refusal.message}{pools}"
 
 
 def _fitting(node: str, allocation: model.Allocation) -> Fit:
@@ -200,7 +197,3 @@ def _described(device: model.Device) -> str:
         if isinstance(value, str):
             return value
     return ""
-
-
-def _named(metadata: Metadata) -> str:
-    return f"{metadata.namespace}/{metadata.name}"

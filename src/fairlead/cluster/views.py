@@ -344,12 +344,6 @@ class RawList(View):
     items: list[msgspec.Raw] = []
 
 
-class Named(View):
-    """Of any object, what it is called."""
-
-    metadata: Metadata = msgspec.field(default_factory=Metadata)
-
-
 class WatchEvent(View):
     """One line of a watch."""
 

@@ -96,7 +96,7 @@ async def list_all(
 def _name_of(raw: msgspec.Raw) -> str:
     """The name of an object that cannot be decoded, as far as that can be."""
     try:
-        metadata = msgspec.json.decode(raw, type=views.Named).metadata
+        metadata = msgspec.json.decode(raw, type=views.OnlyMetadata).metadata
     except msgspec.DecodeError:
         return "an object"
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name

@@ -74,8 +74,15 @@ class Refusal(msgspec.Struct, frozen=True):
         """One sentence for a condition or an event."""
         where = f"claim {self.claim}" if self.claim else "claims"
         where += f", request {self.request}" if self.request else ""
+        return f"{where}: {self._reason()}"
+
+    def text_of_claim(self) -> str:
+        """The same where the claim is known already."""
+        return f"request {self.request}: {self._reason()}" if self.request else self._reason()
+
+    def _reason(self) -> str:
         pools = f"; pools that give no devices: {'; '.join(self.faults)}" if self.faults else ""
-        return f"{where}: {self.message}{pools}"
+        return f"{self.message}{pools}"
 
 
 def unknown(why: str, refusal: Refusal) -> Refusal:
