@@ -3,7 +3,8 @@
 import pytest
 
 from fairlead.core.dra.model import Reach
-from fairlead.core.dra.pools import Slices, reaches
+from fairlead.core.dra.pools import Slices
+from fairlead.core.dra.reach import reaches
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from tests.core.dra.worlds import DRIVER, device, node, pool
 
