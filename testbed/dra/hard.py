@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -33,6 +34,10 @@ _PROFILES: tuple[tuple[str, int, tuple[int, ...], int], ...] = (
 """(name, compute slices, starts, memory slices) of an A100."""
 
 
+Draw = Callable[[Random], tuple[list[Json], list[Json], list[Json]]]
+"""Draws (devices, counter sets, claims) of one node and pod."""
+
+
 class Hard(msgspec.Struct):
     """What came of the instances. p50_ms, p99_ms, longest_ms: CPU time to decide, with what does not depend on the claims
     prepared; first_p99_ms: the first time on a node, slices read and selectors evaluated. gave_up: without a verdict.
@@ -52,10 +57,11 @@ class Hard(msgspec.Struct):
     examples: list[str] = []
 
 
-def instance(seed: int) -> Json:
-    """One hard case, on one node."""
+def instance(seed: int, kinds: Sequence[Draw] | None = None) -> Json:
+    """One hard case, on one node. kinds: that take turns; None: all of `KINDS`."""
     draw = Random(seed)
-    kind = KINDS[seed % len(KINDS)]
+    kinds = kinds or KINDS
+    kind = kinds[seed % len(kinds)]
     devices, counters, claims = kind(draw)
     slices = []
     parts = [devices[start : start + 64] for start in range(0, len(devices), 64)]
@@ -210,7 +216,7 @@ def _one_root(draw: Random) -> tuple[list[Json], list[Json], list[Json]]:
     return devices, [], claims
 
 
-KINDS: tuple[Callable[[Random], tuple[list[Json], list[Json], list[Json]]], ...] = (
+KINDS: tuple[Draw, ...] = (
     _one_too_many,
     _competing,
     _almost_full,
@@ -219,9 +225,9 @@ KINDS: tuple[Callable[[Random], tuple[list[Json], list[Json], list[Json]]], ...]
 )
 
 
-def judge(seed: int) -> tuple[str, bool | None, bool | None, float, float, int, str]:
+def judge(seed: int, kinds: Sequence[Draw] | None = None) -> tuple[str, bool | None, bool | None, float, float, int, str]:
     """One instance: (kind, our verdict, the solver's, seconds, seconds the first time, work, what is wrong)."""
-    case = instance(seed)
+    case = instance(seed, kinds)
     begun = time.thread_time()
     ours = Case(case)
     node = ours.nodes[0]
@@ -250,12 +256,12 @@ def judge(seed: int) -> tuple[str, bool | None, bool | None, float, float, int, 
     return case["kind"], verdict, theirs, sorted(taken)[1], first, work, wrong
 
 
-def run(count: int, report: Callable[[int, int], None], first: int = 0) -> Hard:
-    """Judge so many instances, from a seed on. report: takes (done, total)."""
+def run(count: int, report: Callable[[int, int], None], first: int = 0, kinds: Sequence[Draw] | None = None) -> Hard:
+    """Judge so many instances of some kinds, from a seed on. report: takes (done, total)."""
     result, times, firsts, works = Hard(), [], [], []
-    kinds: dict[str, list[float]] = {}
+    by_kind: dict[str, list[float]] = {}
     with ProcessPoolExecutor(max_workers=1, initializer=_quiet) as pool:
-        for done, each in enumerate(pool.map(judge, range(first, first + count), chunksize=10)):
+        for done, each in enumerate(pool.map(partial(judge, kinds=kinds), range(first, first + count), chunksize=10)):
             kind, verdict, theirs, seconds, cold, work, wrong = each
             result.instances += 1
             result.feasible += bool(theirs)
@@ -267,11 +273,11 @@ def run(count: int, report: Callable[[int, int], None], first: int = 0) -> Hard:
             times.append(seconds * 1e3)
             firsts.append(cold * 1e3)
             works.append(work)
-            kinds.setdefault(kind, []).append(seconds * 1e3)
+            by_kind.setdefault(kind, []).append(seconds * 1e3)
             report(done + 1, count)
     result.p50_ms, result.p99_ms, result.longest_ms = _at(times, 0.5), _at(times, 0.99), _at(times, 1.0)
     result.first_p99_ms, result.work_p99 = _at(firsts, 0.99), int(_at([float(each) for each in works], 0.99))
-    result.by_kind = {kind: _at(each, 0.99) for kind, each in sorted(kinds.items())}
+    result.by_kind = {kind: _at(each, 0.99) for kind, each in sorted(by_kind.items())}
     return result
 
 

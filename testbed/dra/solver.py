@@ -1,7 +1,8 @@
 """Whether claims have an allocation on a node, by integer programming (HiGHS): the judge of hard instances.
 
-For cases without shared devices, admin access and selectors that err. One binary variable for each alternative of a request, one
-for each device that it may get; counters and constraints are rows. It reads the API objects as `checker.py` does.
+For cases without devices that are held in shares already, admin access and selectors that err. One binary variable for each
+alternative of a request, one for each device that it may get, one for each shared device that is used; counters, capacities and
+constraints are rows. It reads the API objects as `checker.py` does.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 import highspy
 
-from testbed.dra.checker import Key, World, asks_of
+from testbed.dra.checker import Key, World, asks_of, number
 
 Json = dict[str, Any]
 _SECONDS = 60.0
@@ -45,6 +46,7 @@ def possible(case: Json, node: Json) -> bool:
     world, rows = World(case, node), _Rows()
     infinity = rows.solver.getInfinity()
     by_device: dict[Key, list[int]] = {}
+    consumed: dict[Key, dict[str, dict[int, float]]] = {}
     for at, claim in enumerate(case["claims"]):
         chosen: list[tuple[str, Key, int]] = []
         for request in claim["spec"]["devices"]["requests"]:
@@ -55,13 +57,25 @@ def possible(case: Json, node: Json) -> bool:
                 devices = [(key, rows.binary()) for key in world.matching(ask) if key not in world.alone]
                 rows.row({alternative: -float(ask["count"]), **{variable: 1.0 for _, variable in devices}}, 0, 0)
                 chosen += [(name, key, variable) for key, variable in devices]
+                for key, variable in devices:
+                    for capacity, amount in (world.consumed(ask, world.here[key][0]) or {}).items():
+                        consumed.setdefault(key, {}).setdefault(capacity, {})[variable] = float(amount)
             rows.row(dict.fromkeys(alternatives, 1.0), 1, 1)
         for key, variable in ((key, variable) for _, key, variable in chosen):
             by_device.setdefault(key, []).append(variable)
         for each in case["claims"][at]["spec"]["devices"].get("constraints", ()):
             _constrain(world, rows, each, chosen)
-    for variables in by_device.values():
-        rows.row(dict.fromkeys(variables, 1.0), 0, 1)
+    for key, variables in by_device.items():
+        device = world.here[key][0]
+        if not device.get("allowMultipleAllocations"):
+            rows.row(dict.fromkeys(variables, 1.0), 0, 1)
+            continue
+        for capacity, amounts in consumed.get(key, {}).items():
+            rows.row(amounts, -infinity, float(number(device["capacity"][capacity]["value"])))
+        used = rows.binary()
+        for variable in variables:
+            rows.row({variable: 1.0, used: -1.0}, -1, 0)
+        by_device[key] = [used]  # the first share consumes the counters
     uses: dict[tuple[str, str, str, str], dict[int, float]] = {}
     for key, variables in by_device.items():
         for counter, amount in world.uses(key):

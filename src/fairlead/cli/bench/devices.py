@@ -19,12 +19,15 @@ def dra(
     seeds: Annotated[str, typer.Option(help="First and last seed of --differential.")] = "0-1999",
     hard: Annotated[bool, typer.Option("--hard", help="Hard instances, compared with an integer program.")] = False,
     instances: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many of --hard.")] = 1000,
+    irregular: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="So many pods with constraints on irregular partitions, compared likewise.")
+    ] = 0,
     gangs: Annotated[int, typer.Option(min=0, max=1_000_000, help="So many gangs that can be placed only as a whole.")] = 0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Allocation of devices (DRA): one of --differential, --hard and --gangs."""
-    if differential + hard + bool(gangs) != 1:
-        fail("name one of --differential, --hard and --gangs N", Exit.USAGE)
+    """Allocation of devices (DRA): one of --differential, --hard, --irregular and --gangs."""
+    if differential + hard + bool(irregular) + bool(gangs) != 1:
+        fail("name one of --differential, --hard, --irregular N and --gangs N", Exit.USAGE)
     find_checkout()
     if differential:
         from testbed.dra import differential as bench
@@ -34,12 +37,14 @@ def dra(
             compared = bench.run(chosen, report)
         emit(compared, output, lambda: print_table("bench dra --differential", msgspec.to_builtins(compared)))
         failed = compared.different or compared.refused_allocations
-    elif hard:
+    elif hard or irregular:
         from testbed.dra import hard as instances_
+        from testbed.dra import irregular as partitions
 
         with progress("instances") as report:
-            judged = instances_.run(instances, report)
-        emit(judged, output, lambda: print_table("bench dra --hard", msgspec.to_builtins(judged)))
+            judged = instances_.run(irregular or instances, report, kinds=(partitions.irregular,) if irregular else None)
+        title = "bench dra --irregular" if irregular else "bench dra --hard"
+        emit(judged, output, lambda: print_table(title, msgspec.to_builtins(judged)))
         failed = judged.wrong_verdicts or judged.gave_up
     else:
         from testbed.dra import gangs as groups

@@ -11,6 +11,7 @@ from enum import Enum
 
 import msgspec
 
+from fairlead.core.dra.branching import Tree
 from fairlead.core.dra.covering import GaveUp
 from fairlead.core.dra.held import NodeState
 from fairlead.core.dra.model import Allocation, Ask, Chosen, Claim, DeviceClass
@@ -164,7 +165,7 @@ def _packed(problem: Problem, budget: int, work: Work) -> list[Pick] | None:
 
 
 def _search(problem: Problem, order: Order | None, work: Work) -> list[Pick] | None:
-    """A short search, which mostly suffices; then simpler problems, one of which may have no solution; then a long one."""
+    """A short search, which mostly suffices; then constraints by value (`branching.py`), parts of the problem, a long search."""
     short = work.left() > _SHORT
     search = Search(problem, min(_SHORT, work.left()), order)
     try:
@@ -172,24 +173,38 @@ def _search(problem: Problem, order: Order | None, work: Work) -> list[Pick] | N
     except GaveUp:
         if not short:
             raise
-        if _is_hopeless(problem, work):
-            return None
+    try:
+        return _branch(problem, work)
+    except GaveUp:
+        pass
+    if _is_hopeless(problem, work):
+        return None
     search = Search(problem, work.left(), order)
     return search.picks if _run(search, work) else None
 
 
-def _is_hopeless(problem: Problem, work: Work) -> bool:
-    """Whether the problem without constraints has no solution, or one of several claims by itself has none.
+def _branch(problem: Problem, work: Work) -> list[Pick] | None:
+    """At most half of the work that is left is spent on that."""
+    most = work.done + work.left() // 2
 
-    At most half of the work that is left is spent on that.
-    """
+    def spend(units: int) -> None:
+        work.done += units
+        if work.done > most:
+            raise GaveUp
+
+    def decide(part: Problem) -> list[Pick] | None:
+        search = Search(part, max(0, most - work.done) // 4)
+        return search.picks if _run(search, work) else None
+
+    return Tree(problem, decide, spend, lambda: max(0, most - work.done)).solve()
+
+
+def _is_hopeless(problem: Problem, work: Work) -> bool:
+    """Whether one of several claims by itself has no solution. At most half of the work that is left is spent on that."""
     budget = work.left() // 2
     most = work.done + budget
-    parts = range(len(problem.claims) if len(problem.claims) > 1 else 0)
     try:
-        if _packed(Packing.relaxed(problem), budget // 2, work) is None:
-            return True
-        for claim in parts:
+        for claim in range(len(problem.claims) if len(problem.claims) > 1 else 0):
             positions = [each for each in problem.positions if each.claim == claim]
             part = msgspec.structs.replace(problem, positions=positions)
             if not _run(Search(part, min(budget // 4, max(0, most - work.done))), work):

@@ -8,17 +8,19 @@ that failed remembered. The method is the simplex method on a dense tableau (Dan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
 
 Vector = tuple[int, ...]
 
-_SCALE = 1 << 20
+_SCALE, _LARGEST = 1 << 20, 1 << 40
 _SMALL = 1e-9
 _ROUNDING = 1e-6
 _EXTENDING = 20
+_PART, _RELAXED, _MOST_PROOFS = 16, 8, 32
 _PIVOTS, _MOST_PIVOTS = 60, 400
 
 
@@ -34,63 +36,91 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Relaxed(msgspec.Struct, frozen=True):
-    """The relaxation's result. impossible: proven; weights: of demands; counts: by source and vector, cells in fractions."""
+    """The relaxation's result. impossible: proven; weights: of demands; best: by source, the heaviest vector's weight.
+
+    counts: by source and vector, how many of it are given that vector, in fractions.
+    """
 
     impossible: bool
     weights: Vector
+    best: tuple[int, ...]
     counts: tuple[tuple[float, ...], ...]
 
 
+class Relaxation:
+    """Demands served from sources that are divided at will: what of the linear problem is the same for all demands."""
+
+    def __init__(self, size: int, sources: Sequence[Source]) -> None:
+        self._sources, self._size = sources, size
+        vectors = [vector for each in sources for vector in each.vectors]
+        self._vectors = np.array(vectors, dtype=np.int64).reshape(len(vectors), size)
+        self._starts = [0]
+        for each in sources:
+            self._starts.append(self._starts[-1] + len(each.vectors))
+        # Variables: the part that is served, sources by vector; then slacks. Rows: demands, then sources; last the objective.
+        rows, columns = size + len(sources), len(vectors)
+        table = np.zeros((rows + 1, 1 + columns + rows + 1))
+        table[:size, 1 : 1 + columns] = -self._vectors.T
+        for number, each in enumerate(sources):
+            table[size + number, 1 + self._starts[number] : 1 + self._starts[number + 1]] = 1
+            table[size + number, -1] = each.count
+        np.fill_diagonal(table[:rows, 1 + columns : 1 + columns + rows], 1.0)
+        table[rows, 0] = -1
+        self._table = table
+
+    def solve(self, demand: Vector) -> Relaxed:
+        """Serve `demand`."""
+        table, size = self._table.copy(), self._size
+        rows, columns = table.shape[0] - 1, len(self._vectors)
+        table[:size, 0] = demand
+        basis = list(range(1 + columns, 1 + columns + rows))
+        _solve(table, basis)
+        duals = table[rows, 1 + columns : 1 + columns + size].tolist()
+        weights = tuple(max(0, round(each * _SCALE)) for each in duals)
+        best = self.best(weights)
+        served = sum(each.count * most for each, most in zip(self._sources, best, strict=True))
+        part = max(float(table[rows, -1]), 1.0)
+        amounts = [0.0] * table.shape[1]
+        for variable, amount in zip(basis, table[:rows, -1].tolist(), strict=True):
+            amounts[variable] = amount / part
+        counts = [tuple(amounts[1 + start : 1 + end]) for start, end in pairwise(self._starts)]
+        return Relaxed(_weigh(weights, demand) > served, weights, best, tuple(counts))
+
+    def best(self, weights: Vector) -> tuple[int, ...]:
+        """The heaviest vector's weight, by source."""
+        if max(weights, default=0) > _LARGEST or not self._starts[1:]:  # too large for sums of 64 bits
+            return tuple(max(_weigh(weights, vector) for vector in each.vectors) for each in self._sources)
+        weighed = self._vectors @ np.array(weights, dtype=np.int64)
+        return tuple(np.maximum.reduceat(weighed, self._starts[:-1]).tolist())
+
+
 def relax(demand: Vector, sources: Sequence[Source]) -> Relaxed:
-    """Serve `demand` from sources, cells divided at will."""
-    rows, columns = len(demand) + len(sources), sum(len(each.vectors) for each in sources)
-    # Variables: the part that is served, cells by vector; then slacks. Rows: demands, then sources; last the objective.
-    table = np.zeros((rows + 1, 1 + columns + rows + 1))
-    at = 1
-    for number, each in enumerate(sources):
-        for vector in each.vectors:
-            table[: len(demand), at] = [-value for value in vector]
-            table[len(demand) + number, at] = 1
-            at += 1
-        table[len(demand) + number, -1] = each.count
-    table[: len(demand), 0] = demand
-    table[:rows, 1 + columns : 1 + columns + rows] = np.eye(rows)
-    table[rows, 0] = -1
-    basis = list(range(1 + columns, 1 + columns + rows))
-    _solve(table, basis)
-    duals = table[rows, 1 + columns : 1 + columns + len(demand)]
-    weights = tuple(max(0, round(float(each) * _SCALE)) for each in duals)
-    served = sum(each.count * max(_weigh(weights, vector) for vector in each.vectors) for each in sources)
-    part = float(table[rows, -1])
-    amounts = [0.0] * (1 + columns + rows)
-    for row, variable in enumerate(basis):
-        amounts[variable] = float(table[row, -1]) / max(part, 1.0)
-    counts, at = [], 1
-    for each in sources:
-        counts.append(tuple(amounts[at : at + len(each.vectors)]))
-        at += len(each.vectors)
-    return Relaxed(_weigh(weights, demand) > served, weights, tuple(counts))
+    """Serve `demand` from sources that are divided at will."""
+    return Relaxation(len(demand), sources).solve(demand)
 
 
 def _solve(table: np.ndarray, basis: list[int]) -> None:
     """Pivot until no variable improves the objective, or for so long: any tableau gives weights that are checked."""
     rows = len(basis)
+    costs, right = table[rows, :-1], table[:rows, -1]
     for step in range(_MOST_PIVOTS):
-        costs = table[rows, :-1]
-        entering = int(np.argmin(costs)) if step < _PIVOTS else int(np.argmax(costs < -_SMALL))
+        entering = int(costs.argmin()) if step < _PIVOTS else int((costs < -_SMALL).argmax())
         if costs[entering] >= -_SMALL:
             return
-        column = table[:rows, entering]
-        ratios = np.where(column > _SMALL, table[:rows, -1] / np.where(column > _SMALL, column, 1.0), np.inf)
-        lowest = ratios.min()
-        if lowest == np.inf:
+        column = table[:, entering].copy()
+        candidates = (column[:rows] > _SMALL).nonzero()[0]
+        if not len(candidates):
             return
-        ties = np.flatnonzero(ratios <= lowest + _SMALL)
-        leaving = int(ties[0]) if step < _PIVOTS else min((int(each) for each in ties), key=basis.__getitem__)
-        table[leaving] /= table[leaving, entering]
-        factors = table[:, entering].copy()
-        factors[leaving] = 0
-        table -= np.outer(factors, table[leaving])
+        ratios = right[candidates] / column[candidates]
+        at = int(ratios.argmin())
+        if step >= _PIVOTS:
+            ties = (ratios <= ratios[at] + _SMALL).nonzero()[0]
+            at = min((int(each) for each in ties), key=lambda each: basis[candidates[each]])
+        leaving = int(candidates[at])
+        row = table[leaving]
+        row /= column[leaving]
+        column[leaving] = 0
+        table -= column[:, None] * row
         basis[leaving] = entering
 
 
@@ -113,6 +143,8 @@ class Cover:
         self._failed: set[tuple[int, int, Vector, tuple[int, ...]]] = set()
         self._given: list[tuple[int, Vector]] = []
         self._proofs: list[tuple[Vector, int]] = []
+        self._relaxation: Relaxation | None = None
+        self._ones: tuple[Vector, list[int], int] = ((), [], 0)
         self._impossible: list[Vector] = []
         self._served: Vector = ()
 
@@ -153,8 +185,13 @@ class Cover:
         self._served = tuple(map(sum, zip(*(vector for _, vector in self.solution), strict=True)))
 
     def _solve(self, demand: Vector) -> bool:
-        relaxed = relax(demand, self._sources)
-        self._bound(relaxed.weights)
+        if self._relaxation is None:
+            self._relaxation = Relaxation(len(demand), self._sources)
+            ones = (1,) * len(demand)
+            self._ones = self._limit(ones, self._relaxation.best(ones))
+        relaxed = self._relaxation.solve(demand)
+        self.work += _RELAXED
+        self._weights = [self._limit(relaxed.weights, relaxed.best), self._ones]
         if relaxed.impossible:
             return False
         counts, rest = [kind.count for kind in self._kinds], demand
@@ -191,14 +228,11 @@ class Cover:
             return demand
         return tuple(max(0, wanted - served) for wanted, served in zip(demand, self._served, strict=True))
 
-    def _bound(self, weights: Vector) -> None:
-        """Weights by which branches are cut off from now on: these, and that each demand counts alike."""
-        self._weights = []
-        for each in (weights, (1,) * len(weights)):
-            best = [max(_weigh(each, vector) for vector in source.vectors) for source in self._sources]
-            total = [value * source.count for value, source in zip(best, self._sources, strict=True)]
-            self._weights.append((each, best, sum(total[len(self._kinds) :])))
-            self._proofs.append((each, sum(total)))
+    def _limit(self, weights: Vector, best: Sequence[int]) -> tuple[Vector, list[int], int]:
+        """Weights by which branches are cut off: with the heaviest vector of each source, and what the other sources serve."""
+        total = [value * source.count for value, source in zip(best, self._sources, strict=True)]
+        self._proofs = [*self._proofs[-_MOST_PROOFS:], (weights, sum(total))]
+        return weights, list(best), sum(total[len(self._kinds) :])
 
     def _cover(self, kind: int, count: int, demand: Vector, later: tuple[int, ...]) -> bool:
         """Serve demands with so many sources of a kind, so many of later kinds, and without them."""
@@ -209,38 +243,49 @@ class Cover:
         key = (kind, count, demand, later)
         if not count or key in self._failed:
             return False
-        self.work += 1
+        self.work += 1 + len(self._kinds[kind].vectors) // _PART
         if self.work > self._budget:
             raise GaveUp
-        options = [] if (heavy := self._too_heavy(kind, count, demand, later)) else self._options(kind, demand)
-        for clipped, vector in options:
+        spare = self._spare(kind, count, demand, later)
+        any_ = False
+        for clipped, vector in () if spare is None else self._options(kind, demand, spare):
+            any_ = True
             self._given.append((kind, vector))
             if self._cover(kind, count - 1, tuple(map(int.__sub__, demand, clipped)), later):
                 return True
             self._given.pop()
-        if not options and not heavy and self._cover(kind, 0, demand, later):
+        if not any_ and spare is not None and self._cover(kind, 0, demand, later):
             return True
         self._failed.add(key)
         return False
 
-    def _options(self, kind: int, demand: Vector) -> list[tuple[Vector, Vector]]:
-        """Vectors of a kind, as far as there is demand for them, without those that others contain; the heaviest first."""
+    def _options(self, kind: int, demand: Vector, spare: list[int]) -> Iterator[tuple[Vector, Vector]]:
+        """Vectors of a kind, as far as there is demand for them, without those that others contain; the heaviest first.
+
+        spare: by weights, how much lighter than the heaviest one may be so that what is left can still be served.
+        """
         found: dict[Vector, Vector] = {}
         for vector in self._kinds[kind].vectors:
             clipped = tuple(map(min, vector, demand))
             if clipped not in found and any(clipped):
                 found[clipped] = vector
-        weights = self._weights[0][0]
-        ordered = sorted(found, key=lambda each: (-_weigh(weights, each), each))
+        ordered = []
+        for clipped in found:
+            weighed = [_weigh(weights, clipped) for weights, _, _ in self._weights]
+            if all(weight + rest >= best[kind] for weight, rest, (_, best, _) in zip(weighed, spare, self._weights, strict=True)):
+                ordered.append((-weighed[0], clipped))
         kept: list[Vector] = []
-        for each in ordered:
+        for _, each in sorted(ordered):
             if not any(all(map(int.__le__, each, other)) for other in kept):
                 kept.append(each)
-        return [(each, found[each]) for each in kept]
+                yield each, found[each]
 
-    def _too_heavy(self, kind: int, count: int, demand: Vector, later: tuple[int, ...]) -> bool:
+    def _spare(self, kind: int, count: int, demand: Vector, later: tuple[int, ...]) -> list[int] | None:
+        """By weights, how much more than demands the sources can serve; None: they can serve less by some."""
+        found = []
         for weights, best, plain in self._weights:
             served = plain + count * best[kind] + sum(map(int.__mul__, later, best[kind + 1 :]))
-            if _weigh(weights, demand) > served:
-                return True
-        return False
+            found.append(served - _weigh(weights, demand))
+            if found[-1] < 0:
+                return None
+        return found

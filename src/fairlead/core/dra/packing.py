@@ -1,8 +1,9 @@
 """Partitions that almost fit: a pod's devices as a covering problem over cells, for claims without constraints.
 
 Requests with the same candidates are one class with a demand. A cell (a GPU with its partitions) can serve several vectors of
-demands; only the maximal ones count, and cells of the same structure have the same ones. Cells are given vectors (`covering.py`)
-until devices outside cells can serve what is left, by matching.
+demands (`vectors.py`); only the maximal ones count, and cells of the same structure have the same ones. Cells are given vectors
+(`covering.py`) until devices outside cells can serve what is left, by matching. Of constraints only this is respected: a cell
+gives no value twice under `distinctAttribute`.
 """
 
 from __future__ import annotations
@@ -11,18 +12,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlead.core.dra.covering import Cover, GaveUp, Source, Vector
+from fairlead.core.dra.covering import Cover, Source, Vector
 from fairlead.core.dra.inventory import Inventory, bits, keep
 from fairlead.core.dra.matching import Matching
-from fairlead.core.dra.model import MOST_DEVICES, Amount
+from fairlead.core.dra.model import MOST_DEVICES
 from fairlead.core.dra.problem import Position, Problem, Slot
+from fairlead.core.dra.vectors import maximal
 
 Pick = tuple[int, int, int]
 """(position, alternative, device), as in `search.Search.picks`."""
 
 
-_LARGEST_CELL, _MOST_STATES = 64, 20_000
-"""Devices of a cell whose vectors are listed, and states that are visited for that."""
+LARGEST_CELL = 64
+"""Devices of a cell whose vectors are listed."""
+
+_Class = tuple[int, tuple[tuple[int, int], ...]]
+"""What requests have in common that are one demand: candidates, and the `distinctAttribute` constraints, (claim, position)."""
 
 
 def greedy(problem: Problem, order: Sequence[tuple[int, Sequence[int]]] | None = None) -> list[Pick] | None:
@@ -94,6 +99,12 @@ def fits_smallest(problem: Problem) -> bool:
     return greedy(problem, [(at, alternatives) for _, at, alternatives in order]) is not None
 
 
+def _class(position: Position, slot: Slot) -> _Class:
+    if not slot.limits:
+        return slot.candidates, ()
+    return slot.candidates, tuple((position.claim, each.at) for each in slot.limits if each.distinct)
+
+
 class _Kind:
     """Cells of one structure. vectors: maximal demands that one of them serves -> its devices by class, as local positions."""
 
@@ -114,25 +125,26 @@ class Packing:
         """
         shared = problem.state.inventory.multiple
         slots = [slot for position in problem.positions for slot in position.slots if slot.refusal is None]
-        if any(len(members) > _LARGEST_CELL for members in problem.state.inventory.cells):
+        if any(len(members) > LARGEST_CELL for members in problem.state.inventory.cells):
             return False
         return not problem.admin and not any(slot.limits or slot.candidates & shared for slot in slots)
 
     @staticmethod
     def relaxed(problem: Problem) -> Problem:
-        """What is left of a problem without constraints, admin access and shared devices: no easier to refuse than it."""
+        """What is left of a problem without admin access and shared devices: no easier to refuse than it."""
         shared = problem.state.inventory.multiple
         positions = []
         for position in problem.positions:
-            slots = [msgspec.structs.replace(slot, limits=[]) for slot in position.slots if slot.refusal is None]
+            slots = [slot for slot in position.slots if slot.refusal is None]
             if not any(slot.ask.admin or slot.candidates & shared for slot in slots):
-                positions.append(Position(position.claim, position.first, slots))
+                positions.append(position)
         return msgspec.structs.replace(problem, positions=positions, admin=False)
 
     def __init__(self, problem: Problem, budget: int) -> None:
         self.problem = problem
         self._classes: list[int] = []
-        numbers: dict[int, int] = {}
+        self._distinct: list[tuple[tuple[tuple[int, int], list[int]], ...]] = []
+        numbers: dict[_Class, int] = {}
         most: list[int] = []
         self._open: list[list[int]] = []
         for position in problem.positions:
@@ -140,9 +152,14 @@ class Packing:
             counts: dict[int, int] = {}
             for at in self._open[-1]:
                 slot = position.slots[at]
-                number = numbers.setdefault(slot.candidates, len(numbers))
+                number = numbers.setdefault(_class(position, slot), len(numbers))
                 if number == len(self._classes):
                     self._classes.append(slot.candidates)
+                    self._distinct.append(
+                        tuple(((position.claim, each.at), each.of) for each in slot.limits if each.distinct)
+                        if slot.limits
+                        else ()
+                    )
                     most.append(0)
                 counts[number] = max(counts.get(number, 0), slot.count)
             for number, count in counts.items():
@@ -169,7 +186,7 @@ class Packing:
         for at, position in enumerate(self.problem.positions):
             if len(self._open[at]) == 1:
                 chosen[at] = self._open[at][0]
-                demand = self._more(demand, position.slots[chosen[at]])
+                demand = self._more(demand, position, position.slots[chosen[at]])
                 in_claim[position.claim] += position.slots[chosen[at]].count
         if max(in_claim, default=0) > MOST_DEVICES or not self._cover.solve(tuple(demand)):
             return None
@@ -182,8 +199,10 @@ class Packing:
         """Demands with the alternatives that consume least."""
         inventory = self.problem.state.inventory
         for at in several:
-            slots = [self.problem.positions[at].slots[number] for number in self._open[at]]
-            demand = self._more(demand, min(slots, key=lambda slot: sum(inventory.least(slot.candidates).values()) * slot.count))
+            position = self.problem.positions[at]
+            slots = [position.slots[number] for number in self._open[at]]
+            smallest = min(slots, key=lambda slot: sum(inventory.least(slot.candidates).values()) * slot.count)
+            demand = self._more(demand, position, smallest)
         return tuple(demand)
 
     def _undecided(self, several: list[int]) -> list[tuple[tuple[Vector, ...], int]]:
@@ -191,8 +210,8 @@ class Packing:
         found: dict[tuple[Vector, ...], int] = {}
         nothing = [0] * len(self._classes)
         for at in several:
-            slots = self.problem.positions[at].slots
-            vectors = tuple(tuple(self._more(nothing, slots[number])) for number in self._open[at])
+            position = self.problem.positions[at]
+            vectors = tuple(tuple(self._more(nothing, position, position.slots[number])) for number in self._open[at])
             found[vectors] = found.get(vectors, 0) + 1
         return list(found.items())
 
@@ -206,7 +225,7 @@ class Packing:
             slot = position.slots[alternative]
             if in_claim[position.claim] + slot.count > MOST_DEVICES:
                 continue
-            more = self._more(demand, slot)
+            more = self._more(demand, position, slot)
             if self._cover.is_too_much(tuple(more), undecided) or not self._cover.solve(tuple(more)):
                 continue
             in_claim[position.claim] += slot.count
@@ -216,9 +235,9 @@ class Packing:
             in_claim[position.claim] -= slot.count
         return None
 
-    def _more(self, demand: list[int], slot: Slot) -> list[int]:
+    def _more(self, demand: list[int], position: Position, slot: Slot) -> list[int]:
         more = list(demand)
-        more[self._number[slot.candidates]] += slot.count
+        more[self._number[_class(position, slot)]] += slot.count
         return more
 
     def _by_plain(self, demand: Vector) -> bool:
@@ -237,7 +256,7 @@ class Packing:
 
     def _kinds_of(self, inventory: Inventory, reached: int, most: list[int]) -> list[_Kind]:
         found: dict[tuple[object, ...], list[int]] = {}
-        free = self.problem.state.free
+        free, limited = self.problem.state.free, any(self._distinct)
         for at, members in enumerate(inventory.cells):
             mask = sum(1 << index for index in members)
             if not mask & reached:
@@ -249,7 +268,8 @@ class Packing:
             else:
                 classes = tuple(sum(1 << local for local, one in enumerate(members) if each >> one & 1) for each in self._classes)
             form, _, counters = inventory.forms[at]
-            found.setdefault((form, classes, tuple(free[counter] for counter in counters), tuple(most)), []).append(at)
+            values = self._once(members) if limited else ()
+            found.setdefault((form, classes, tuple(free[counter] for counter in counters), tuple(most), values), []).append(at)
         result = []
         for key, numbers in found.items():
             vectors = inventory.packings.get(key)
@@ -258,11 +278,25 @@ class Packing:
                 locals_ = [
                     [index for index, each in enumerate(self._classes) if each >> one & 1] for one in inventory.cells[numbers[0]]
                 ]
-                vectors = _maximal(list(zip(uses, locals_, strict=True)), [free[counter] for counter in counters], most)
+                once: dict[tuple[int, int], list[int]] = {}
+                for local, class_, number in self._once(inventory.cells[numbers[0]]) if limited else ():
+                    once.setdefault((local, class_), []).append(number)
+                vectors = maximal(uses, locals_, [free[counter] for counter in counters], most, once)
                 keep(inventory.packings, key, vectors)
             cells = [inventory.cells[number] for number in numbers]
             result.append(_Kind(cells, vectors))
         return result
+
+    def _once(self, members: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
+        """Where classes can have one of several devices under `distinctAttribute`: (device, class, number of the value)."""
+        users: dict[tuple[tuple[int, int], int], list[tuple[int, int]]] = {}
+        for number, limits in enumerate(self._distinct):
+            for key, of in limits:
+                for local, index in enumerate(members):
+                    if self._classes[number] >> index & 1:
+                        users.setdefault((key, of[index]), []).append((local, number))
+        several = [each for each in users.values() if len({local for local, _ in each}) > 1]
+        return tuple(sorted((local, class_, number) for number, each in enumerate(several) for local, class_ in each))
 
     def _grouped(self, plain: int) -> list[Source]:
         """Devices outside cells, those in the same classes together: each serves one demand of one class."""
@@ -283,7 +317,8 @@ class Packing:
         cells = {number: iter(kind.cells) for number, kind in enumerate(self._kinds)}
         demand = [0] * len(self._classes)
         for at, position in enumerate(self.problem.positions):
-            demand[self._number[position.slots[chosen[at]].candidates]] += position.slots[chosen[at]].count
+            slot = position.slots[chosen[at]]
+            demand[self._number[_class(position, slot)]] += slot.count
         for number, vector in self._cover.solution:
             members = next(cells[number])
             for local, class_ in self._kinds[number].vectors[vector]:
@@ -298,55 +333,9 @@ class Packing:
         picks = []
         for at, position in enumerate(self.problem.positions):
             slot = position.slots[chosen[at]]
-            number = self._number[slot.candidates]
+            number = self._number[_class(position, slot)]
             for _ in range(slot.count):
                 low = devices[number] & -devices[number]
                 devices[number] ^= low
                 picks.append((at, chosen[at], low.bit_length() - 1))
         return picks
-
-
-def _maximal(  # noqa: C901 - one walk over the devices
-    form: Sequence[tuple[tuple[tuple[int, Amount], ...], Sequence[int]]], free: list[Amount], most: list[int]
-) -> dict[Vector, tuple[tuple[int, int], ...]]:
-    """Vectors of demands that a cell can serve, without those that others contain, each with (device, class) that serve it."""
-    found: dict[Vector, tuple[tuple[int, int], ...]] = {}
-    seen: set[tuple[int, Vector, tuple[Amount, ...]]] = set()
-    served = [0] * len(most)
-    picks: list[tuple[int, int]] = []
-
-    def go(at: int) -> None:
-        while at < len(form) and not form[at][1]:
-            at += 1
-        vector = tuple(served)
-        if at == len(form):
-            found.setdefault(vector, tuple(picks))
-            return
-        key = (at, vector, tuple(free))
-        if key in seen:
-            return
-        seen.add(key)
-        if len(seen) > _MOST_STATES:
-            raise GaveUp
-        uses, classes = form[at]
-        if all(free[counter] >= amount for counter, amount in uses):
-            for counter, amount in uses:
-                free[counter] -= amount
-            for number in classes:
-                if served[number] < most[number]:
-                    served[number] += 1
-                    picks.append((at, number))
-                    go(at + 1)
-                    picks.pop()
-                    served[number] -= 1
-            for counter, amount in uses:
-                free[counter] += amount
-        go(at + 1)
-
-    go(0)
-    ordered = sorted(found, key=lambda each: (-sum(each), each))
-    kept: dict[Vector, tuple[tuple[int, int], ...]] = {}
-    for each in ordered:
-        if not any(all(map(int.__le__, each, other)) for other in kept):
-            kept[each] = found[each]
-    return kept
