@@ -392,6 +392,13 @@ EXPRESSIONS = (
     '[device.attributes["gpu.example.com"].driverVersion].isSorted()',
     'quantity("1Ei").isInteger()',
     'device.capacity["gpu.example.com"].memory.isLessThan(device.capacity["gpu.example.com"].memory.add(1))',
+    # Values that are large here, and calls that are slow here: refused before they are evaluated.
+    "lists.range(9000).map(a, a).size() > 0",
+    "lists.range(2000).filter(a, true).size() > 0",
+    "lists.range(600).transformMap(i, v, v).size() == 600",
+    "lists.range(3000).all(a, quantity('1').add(a).isInteger())",
+    "lists.range(5000).all(a, device.driver.find('[0-9]') != 'x')",
+    "lists.range(30).all(a, lists.range(30).all(b, device.driver.substring(1) != 'x'))",
 )
 
 

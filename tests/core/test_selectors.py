@@ -21,7 +21,6 @@ from testbed.selectors import differential, random_selectors, table
 from testbed.selectors.differential import Comparison, Said, compare, device_of, ours
 
 RECORDED = json.loads(lzma.decompress(Path(__file__).with_name("selectors.json.xz").read_bytes()))
-_REFUSED_HERE = {"large values", "slow calls"}  # nothing that is drawn is as large; below they have a test of their own
 _KNOWN_COSTS = ("flatten(", "sortBy(", "google.protobuf.")  # what the library knows less of than Kubernetes
 
 GPU = DeviceView(
@@ -51,12 +50,13 @@ def test_every_verdict_is_that_of_kubernetes(compared):
     ] == []
     assert result.cases == len(RECORDED["answers"]) > 4000
     assert result.different == 0
-    assert sum(result.listed_exceptions.values()) < result.cases / 100
+    asked_for = sum(result.listed_exceptions.get(each, 0) for each in ("large values", "slow calls"))  # in the table on purpose
+    assert sum(result.listed_exceptions.values()) - asked_for < result.cases / 100
     assert all(result.verdicts[verdict] > 500 for verdict in ("compile", "error", "false", "true"))
 
 
 def test_every_listed_exception_is_one_that_occurs(compared):
-    assert set(compared.listed_exceptions) | _REFUSED_HERE == {each.name for each in differential.EXCEPTIONS}
+    assert set(compared.listed_exceptions) == {each.name for each in differential.EXCEPTIONS}
 
 
 def test_a_wrong_verdict_would_be_found():
