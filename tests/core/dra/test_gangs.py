@@ -5,7 +5,7 @@ from itertools import product
 import msgspec
 import pytest
 
-from fairlead.core.dra import gangs
+from fairlead.core.dra import questions
 from fairlead.core.dra.allocator import Options, allocate
 from fairlead.core.dra.gangs import Gang, Member, Place, allocate_gang
 from fairlead.core.dra.held import Held
@@ -142,7 +142,7 @@ def test_spreads_over_nodes_that_are_alike_are_not_tried_one_by_one():
 
 
 def test_a_gang_whose_spreads_are_too_many_gives_up(monkeypatch):
-    monkeypatch.setattr(gangs, "_MOST_WORK", 50)
+    monkeypatch.setattr(questions, "_MOST_WORK", 50)
     refusal = allocate_gang(plain(12, 5), Held(), of_counts(*[3] * 9, *[2] * 16), [], CLASSES)
     assert refusal.kind is Kind.GAVE_UP
 
