@@ -59,6 +59,28 @@ def test_taking_devices_keeps_the_matching_or_says_that_there_is_none():
     assert min(kept, lost) > 30
 
 
+def test_a_matching_that_is_there_is_extended_or_stays():
+    met = lost = 0
+    for seed in range(300):
+        draw = Random(seed)
+        devices = draw.randint(1, 7)
+        candidates = [draw.randrange(1 << devices) for _ in range(draw.randint(1, 4))]
+        matching = Matching(candidates, [])
+        for _ in range(6):  # more and less of each, from what the last one left
+            needed = [draw.randint(0, 3) for _ in candidates]
+            before = list(matching.assigned)
+            expected = matchable(candidates, needed, devices)
+            assert matching.meet(needed) == expected, seed
+            met, lost = met + expected, lost + (not expected)
+            if not expected:
+                assert matching.assigned == before
+                continue
+            assert [each.bit_count() for each in matching.assigned] == needed
+            assert all(mask & ~each == 0 for mask, each in zip(matching.assigned, candidates, strict=True))
+            assert sum(matching.assigned).bit_count() == sum(needed)  # no device is given twice
+    assert min(met, lost) > 200
+
+
 def coverable(demand, sources):
     picks = [each for source in sources for each in [source.vectors] * source.count]
     return any(

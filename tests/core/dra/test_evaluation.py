@@ -1,14 +1,20 @@
 """CEL and the table of the generator's selectors agree, so the judges' verdicts hold for both."""
 
+from fractions import Fraction
+from random import Random
+
 import pytest
 
+from fairlead.core.dra.columns import Columns
 from fairlead.core.dra.evaluation import Evaluation
-from fairlead.core.dra.inventory import SelectorFailure
+from fairlead.core.dra.inventory import Inventory, SelectorFailure, bits
 from fairlead.core.dra.model import Capacity, Version
+from fairlead.core.dra.pools import Slices
+from fairlead.core.dra.selectors import Selector
 from testbed.dra import selectors
 from testbed.dra.clusters import generate
 from testbed.dra.ours import Case
-from tests.core.dra.worlds import device
+from tests.core.dra.worlds import DRIVER, device, node, pool
 
 
 def verdict(matches, expression, one):
@@ -52,3 +58,64 @@ def test_versions_and_capacities_are_seen():
         evaluation("device.", one)
     with pytest.raises(SelectorFailure, match="attribute fw"):
         evaluation("true", device("d", attributes={"fw": Version("one")}))
+
+
+ODD = [
+    device("plain", attributes={"model": "a100", "index": 1}),
+    device("alike", attributes={"model": "a100", "index": 2, "other": "x"}),
+    device("typed", attributes={"model": True, "index": 1}),
+    device("whole", attributes={f"{DRIVER}/model": "a100", "index": 1}),
+    device("twice", attributes={"model": "h100", f"{DRIVER}/model": "a100", "index": 1}),
+    device("version", attributes={"model": Version("1.2.3")}),
+    device("broken", attributes={"model": "a100", "fw": Version("one")}),
+    device("foreign", driver="nic.example.com", attributes={"model": "a100"}),
+    device("shared", attributes={"model": "a100"}, multiple=True),
+    device("memory", attributes={"model": "a100"}, capacity={"memory": Capacity(16 << 30)}),
+    device("small", attributes={"model": "a100"}, capacity={f"{DRIVER}/memory": Capacity(Fraction(1, 3))}),
+]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f'device.attributes["{DRIVER}"].model == "a100"',
+        f'device.attributes["{DRIVER}"].?model.orValue("") == "a100" && device.attributes["{DRIVER}"].index < 2',
+        f'device.attributes["{DRIVER}"].model == true',
+        f'device.capacity["{DRIVER}"].memory.compareTo(quantity("8Gi")) > 0',
+        f'"{DRIVER}" in device.attributes',
+        'device.driver == "nic.example.com"',
+        "device.allowMultipleAllocations",
+        "device.",
+        "true",
+    ],
+)
+def test_devices_judged_by_columns_have_the_verdicts_that_each_has_by_itself(expression):
+    evaluation = Evaluation()
+    for seed in range(20):
+        devices = Random(seed).sample(ODD, len(ODD))
+        found = [None] * len(devices)
+        order = []
+        for mask, verdict in evaluation.verdicts(expression, Columns(devices)):
+            order.append(next(bits(mask)))
+            for at in bits(mask):
+                assert found[at] is None
+                found[at] = verdict if isinstance(verdict, bool) else str(verdict)
+        assert order == sorted(order)
+        for at, one in enumerate(devices):
+            try:
+                expected = evaluation(expression, one)
+            except SelectorFailure as error:
+                expected = str(error)
+            assert found[at] == expected, one.name
+
+
+def test_equal_devices_of_many_nodes_are_evaluated_once(monkeypatch):
+    asked = []
+    plain = Selector._verdict
+    monkeypatch.setattr(Selector, "_verdict", lambda self, view: asked.append(view) or plain(self, view))
+    expression = f'device.attributes["{DRIVER}"].model == "only here"'
+    evaluation = Evaluation()
+    for at in range(50):
+        devices = [device(f"d{at}-{each}", attributes={"model": "ab"[each % 2], "uuid": f"{at}-{each}"}) for each in range(8)]
+        assert Inventory(Slices([pool(*devices)]).pools(node()), evaluation).selected(expression).mask == 0
+    assert len(asked) == 2

@@ -31,8 +31,8 @@ _SPARE = 64
 """How many devices beyond those needed a scored search may try before the order gives way."""
 
 
-_SHORT = 400
-"""How many devices a search may try before simpler problems are tried."""
+_SHORT, _SHORT_IN_CELLS = 400, 100
+"""How many devices a search may try before constraints are solved by value: fewer where devices share counters."""
 
 
 class Preference(Enum):
@@ -166,12 +166,13 @@ def _packed(problem: Problem, budget: int, work: Work) -> list[Pick] | None:
 
 def _search(problem: Problem, order: Order | None, work: Work) -> list[Pick] | None:
     """A short search, which mostly suffices; then constraints by value (`branching.py`), parts of the problem, a long search."""
-    short = work.left() > _SHORT
-    search = Search(problem, min(_SHORT, work.left()), order)
+    short = _SHORT_IN_CELLS if problem.state.inventory.cells else _SHORT
+    more = work.left() > short
+    search = Search(problem, min(short, work.left()), order)
     try:
         return search.picks if _run(search, work) else None
     except GaveUp:
-        if not short:
+        if not more:
             raise
     try:
         return _branch(problem, work)

@@ -57,7 +57,7 @@ class Tree:
         return found
 
     def _node(self, problem: Problem) -> list[Pick] | None:
-        """A solution of a problem; None: it has none, or that is not known, as `_unknown` says."""
+        """A solution of a problem; None: it has none, or that is not known: then `_unknown` is true."""
         self._spend(_NODE + len(self._inventory.devices) // _PART)
         picks = None
         if not self._large:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 
+from fairlead.core.dra.columns import Columns, Group
 from fairlead.core.dra.inventory import SelectorFailure
 from fairlead.core.dra.model import Device, Version
 from fairlead.core.dra.selectors import Attribute, DeviceView, Quantity, SelectorError, compile_selector
@@ -24,6 +27,30 @@ class Evaluation:
             return compile_selector(expression).matches(self._view(device))
         except SelectorError as error:
             raise SelectorFailure(str(error)) from error
+
+    def verdicts(self, expression: str, columns: Columns) -> Iterator[tuple[int, bool | SelectorFailure]]:
+        """The same for all devices of a node: sets of devices, each with the verdict or why there is none, in their order.
+
+        Devices that agree in what the expression reads are evaluated once, on however many nodes they are.
+        """
+        try:
+            selector = compile_selector(expression)
+        except SelectorError as error:
+            yield (1 << len(columns.devices)) - 1, SelectorFailure(str(error))
+            return
+        read = selector.reads
+        groups = columns.groups(read) if read is not None else [Group(1 << at, None) for at in range(len(columns.devices))]
+        for group in groups:
+            first = columns.devices[(group.mask & -group.mask).bit_length() - 1]
+            try:
+                if group.key is None:
+                    yield group.mask, selector.matches(self._view(first))
+                else:
+                    yield group.mask, selector.matches_alike(group.key, partial(self._view, first))
+            except SelectorError as error:
+                yield group.mask, SelectorFailure(str(error))
+            except SelectorFailure as error:
+                yield group.mask, error
 
     def _view(self, device: Device) -> DeviceView:
         known = self._views.get(id(device))  # the device is kept beside its view, so no other has this number

@@ -6,11 +6,12 @@ Selectors, tolerations and attributes are evaluated once per expression or name,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from fairlead.core.dra.capacity import consumption
+from fairlead.core.dra.columns import Columns
 from fairlead.core.dra.model import (
     BLOCKING_EFFECTS,
     Amount,
@@ -27,6 +28,14 @@ from fairlead.core.dra.pools import Pool
 
 Matches = Callable[[str, Device], bool]
 """Whether a CEL expression holds for a device; raises `SelectorFailure` where it errs."""
+
+
+@runtime_checkable
+class ByColumns(Protocol):
+    """A `Matches` that decides for all devices of a node at once, those that agree in what an expression reads together."""
+
+    def verdicts(self, expression: str, columns: Columns) -> Iterable[tuple[int, bool | SelectorFailure]]:
+        """Sets of devices with the verdict, or why there is none, in the order of their first devices."""
 
 
 CellUses = tuple[tuple[tuple[int, Amount], ...], ...]
@@ -101,6 +110,8 @@ class Inventory:
         self.multiple = sum(1 << index for index, each in enumerate(self.devices) if each.multiple)
         self.packings: dict[object, dict[tuple[int, ...], tuple[tuple[int, int], ...]]] = {}
         self._matches = matches
+        self._evaluated = matches if isinstance(matches, ByColumns) else None
+        self._columns = Columns(self.devices)
         self._selected: dict[str, Selected] = {}
         self._matching: dict[tuple[tuple[str, ...], tuple[tuple[str, Amount], ...]], tuple[int, int]] = {}
         self._tolerated: dict[tuple[Toleration, ...], int] = {}
@@ -126,15 +137,22 @@ class Inventory:
         if found is None:
             mask = failed = 0
             message = ""
-            for index, device in enumerate(self.devices):
-                try:
-                    if self._matches(expression, device):
-                        mask |= 1 << index
-                except SelectorFailure as error:
-                    failed |= 1 << index
-                    message = message or f"{self.ids[index]}: {error}"
+            verdicts = self._evaluated.verdicts(expression, self._columns) if self._evaluated else self._each(expression)
+            for devices, verdict in verdicts:
+                if isinstance(verdict, SelectorFailure):
+                    failed |= devices
+                    message = message or f"{self.ids[next(bits(devices))]}: {verdict}"
+                elif verdict:
+                    mask |= devices
             found = keep(self._selected, expression, Selected(mask, failed, message))
         return found
+
+    def _each(self, expression: str) -> Iterator[tuple[int, bool | SelectorFailure]]:
+        for index, device in enumerate(self.devices):
+            try:
+                yield 1 << index, self._matches(expression, device)
+            except SelectorFailure as error:
+                yield 1 << index, error
 
     def matching(self, selectors: tuple[str, ...], requested: tuple[tuple[str, Amount], ...]) -> tuple[int, int]:
         """The devices that all selectors select and that have what is requested of capacity; and those for which one errs."""
@@ -217,6 +235,27 @@ class Inventory:
             if uses:
                 found.setdefault(root(index), []).append(index)
         return [tuple(members) for members in found.values() if len(members) > 1]
+
+    @cached_property
+    def cell_masks(self) -> list[int]:
+        """The cells as sets."""
+        return [sum(1 << index for index in members) for members in self.cells]
+
+    @cached_property
+    def consumers(self) -> list[tuple[list[Amount], list[int]]]:
+        """By counter the amounts that devices consume of it, sorted, and for each the devices that consume as much or more."""
+        by_amount: list[dict[Amount, int]] = [{} for _ in self.counters]
+        for index, uses in enumerate(self.uses):
+            for at, amount in uses:
+                by_amount[at][amount] = by_amount[at].get(amount, 0) | 1 << index
+        result = []
+        for found in by_amount:
+            amounts, masks, more = sorted(found), [], 0
+            for amount in reversed(amounts):
+                more |= found[amount]
+                masks.append(more)
+            result.append((amounts, masks[::-1]))
+        return result
 
     @cached_property
     def forms(self) -> list[tuple[int, CellUses, tuple[int, ...]]]:

@@ -6,6 +6,8 @@ A maximum matching of requests to devices is kept while devices are taken; takin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class Matching:
     """Requests by number with how many devices they still need; devices as bits of sets. assigned: the matching, by request."""
@@ -24,15 +26,46 @@ class Matching:
         short = []
         for number in sorted(range(len(self._candidates)), key=lambda each: self._candidates[each].bit_count()):
             free, left, mask = self._candidates[number] & ~busy, self._needed[number], 0
-            while free and left:
-                low = free & -free
-                mask |= low
-                free ^= low
-                left -= 1
+            if (there := free.bit_count()) <= left:
+                mask, left = free, left - there
+            else:
+                while left:
+                    low = free & -free
+                    mask |= low
+                    free ^= low
+                    left -= 1
             self.assigned[number] = mask
             busy |= mask
             short += [number] * left
         return all(self._augment(number) for number in short)
+
+    def meet(self, needed: Sequence[int]) -> bool:
+        """Match so much of each request from the matching that there is on; where that is impossible it stays.
+
+        No path augments a matching for a request: no matching has what is matched and that request (Berge 1957).
+        """
+        before = self.assigned[:]
+        busy = self._taken
+        for number, wanted in enumerate(needed):
+            mask = self.assigned[number]
+            for _ in range(mask.bit_count() - wanted):
+                mask &= mask - 1
+            self.assigned[number] = mask
+            busy |= mask
+        for number, wanted in enumerate(needed):
+            for _ in range(wanted - self.assigned[number].bit_count()):
+                if free := self._candidates[number] & ~busy:
+                    low = free & -free
+                    self.assigned[number] |= low
+                    busy |= low
+                elif self._augment(number):
+                    busy = self._taken
+                    for mask in self.assigned:
+                        busy |= mask
+                else:
+                    self.assigned = before
+                    return False
+        return True
 
     def save(self) -> tuple[list[int], list[int], int]:
         """What `restore` needs."""

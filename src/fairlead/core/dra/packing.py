@@ -8,6 +8,7 @@ gives no value twice under `distinctAttribute`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import msgspec
@@ -36,7 +37,8 @@ def greedy(problem: Problem, order: Sequence[tuple[int, Sequence[int]]] | None =
     order: (position, its alternatives); None: as the claims have them.
     """
     inventory = problem.state.inventory
-    used, free, in_claim = 0, list(problem.state.free), [0] * len(problem.claims)
+    all_uses, consumers = inventory.uses, inventory.consumers
+    gone, free, in_claim = 0, list(problem.state.free), [0] * len(problem.claims)  # gone: taken, or short of a counter
     picks: list[Pick] = []
     for at, alternatives in order or [(at, range(len(each.slots))) for at, each in enumerate(problem.positions)]:
         claim, slots = problem.positions[at].claim, problem.positions[at].slots
@@ -45,28 +47,23 @@ def greedy(problem: Problem, order: Sequence[tuple[int, Sequence[int]]] | None =
             if slot.refusal is not None or in_claim[claim] + slot.count > MOST_DEVICES:
                 continue
             taken: list[int] = []
-            left, short = slot.candidates & ~used, 0
-            while left and len(taken) < slot.count:
+            before = gone
+            while len(taken) < slot.count and (left := slot.candidates & ~gone):
                 low = left & -left
-                left ^= low
+                gone |= low
                 device = low.bit_length() - 1
-                uses = inventory.uses[device]
-                for counter, amount in uses:
-                    if free[counter] < amount:
-                        short |= low  # and for good, if this alternative is kept: counters only get fewer
-                        break
-                else:
-                    taken.append(device)
-                    for counter, amount in uses:
-                        free[counter] -= amount
+                taken.append(device)
+                for counter, amount in all_uses[device]:
+                    free[counter] = rest = free[counter] - amount
+                    amounts, devices = consumers[counter]
+                    if rest < amounts[-1]:
+                        gone |= devices[bisect_right(amounts, rest)]
             if len(taken) == slot.count:
-                used |= short
-                for device in taken:
-                    used |= 1 << device
                 picks += [(at, alternative, device) for device in taken]
                 in_claim[claim] += slot.count
                 break
-            for counter, amount in (one for device in taken for one in inventory.uses[device]):
+            gone = before
+            for counter, amount in (one for device in taken for one in all_uses[device]):
                 free[counter] += amount
         else:
             return None
@@ -170,6 +167,7 @@ class Packing:
             reached |= mask
         inventory = problem.state.inventory
         self._plain = reached
+        self._matched: Matching | None = None
         self._kinds = self._kinds_of(inventory, reached, most)
         kinds = [Source(len(kind.cells), tuple(kind.vectors)) for kind in self._kinds]
         self._cover = Cover(kinds, self._grouped(self._plain) if kinds else [], self._by_plain, budget)
@@ -188,11 +186,12 @@ class Packing:
                 chosen[at] = self._open[at][0]
                 demand = self._more(demand, position, position.slots[chosen[at]])
                 in_claim[position.claim] += position.slots[chosen[at]].count
-        if max(in_claim, default=0) > MOST_DEVICES or not self._cover.solve(tuple(demand)):
+        if max(in_claim, default=0) > MOST_DEVICES:
             return None
         several = [at for at, open_ in enumerate(self._open) if len(open_) > 1]
-        if several:
-            self._cover.solve(self._smallest(several, demand))  # for the weights that it finds
+        # With the smallest alternatives first: mostly all fit then, and else its weights prove what does not.
+        if not (several and self._cover.solve(self._smallest(several, demand))) and not self._cover.solve(tuple(demand)):
+            return None
         return self._alternatives(several, demand, chosen, in_claim)
 
     def _smallest(self, several: list[int], demand: list[int]) -> Vector:
@@ -245,7 +244,11 @@ class Packing:
         total = sum(demand)
         if not total:
             return True
-        return total <= self._plain.bit_count() and self._matching(demand) is not None
+        if total > self._plain.bit_count():
+            return False
+        if self._matched is None:
+            self._matched = Matching([each & self._plain for each in self._classes], [])
+        return self._matched.meet(demand)
 
     def _matching(self, demand: Vector) -> Matching | None:
         numbers = [number for number, count in enumerate(demand) if count]
@@ -257,8 +260,7 @@ class Packing:
     def _kinds_of(self, inventory: Inventory, reached: int, most: list[int]) -> list[_Kind]:
         found: dict[tuple[object, ...], list[int]] = {}
         free, limited = self.problem.state.free, any(self._distinct)
-        for at, members in enumerate(inventory.cells):
-            mask = sum(1 << index for index in members)
+        for at, (members, mask) in enumerate(zip(inventory.cells, inventory.cell_masks, strict=True)):
             if not mask & reached:
                 continue
             self._plain &= ~mask

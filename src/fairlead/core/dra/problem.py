@@ -11,11 +11,18 @@ import msgspec
 
 from fairlead.core.dra.held import NodeState
 from fairlead.core.dra.inventory import Inventory, bits
-from fairlead.core.dra.model import ALL, EXACT, MOST_DEVICES, Amount, Ask, Claim, DeviceClass
+from fairlead.core.dra.model import ALL, EXACT, MOST_DEVICES, Amount, Ask, Claim, DeviceClass, Toleration
 from fairlead.core.dra.refusals import Counts, Kind, Refusal
 
 MOST_IN_A_POD = 256
 """Devices of all claims of a pod: beyond that the claims are refused, since a search is as deep as there are devices."""
+
+
+_Wanted = tuple[str, tuple[str, ...], tuple[tuple[str, Amount], ...], tuple[Toleration, ...], bool]
+"""What decides which devices an alternative can get: class, selectors, capacity, tolerations, admin access."""
+
+_Having = tuple[int, int, int]
+"""(devices that it can get now, how many match, those for which a selector errs)."""
 
 
 class Limit(msgspec.Struct):
@@ -63,6 +70,7 @@ def prepare(  # noqa: PLR0911 - the first thing that is wrong
     """The problem that claims are on a node, or why they cannot have devices in any combination."""
     positions: list[Position] = []
     limits, total, exact_total, admin, limited = [], 0, 0, False, False
+    known: dict[_Wanted, _Having] = {}
     for number, claim in enumerate(claims):
         if claim.mistake:
             return Refusal(Kind.INVALID, claim.mistake, str(claim))
@@ -70,7 +78,7 @@ def prepare(  # noqa: PLR0911 - the first thing that is wrong
         for request in claim.requests:
             slots = []
             for ask in request.alternatives:
-                slot = _slot(state, claim, ask, classes)
+                slot = _slot(state, claim, ask, classes, known)
                 if isinstance(slot, Refusal):
                     return slot
                 slots.append(slot)
@@ -107,8 +115,10 @@ def faults_of(inventory: Inventory) -> tuple[str, ...]:
     return tuple(f"{each.driver}/{each.name}: {each.fault}" for each in inventory.faults)
 
 
-def _slot(state: NodeState, claim: Claim, ask: Ask, classes: Mapping[str, DeviceClass]) -> Slot | Refusal:
-    """One alternative; a refusal where nothing of the pod can be allocated, wherever else it fits."""
+def _slot(
+    state: NodeState, claim: Claim, ask: Ask, classes: Mapping[str, DeviceClass], known: dict[_Wanted, _Having]
+) -> Slot | Refusal:
+    """One alternative; a refusal where nothing of the pod can be allocated, wherever else it fits. known: from equal ones."""
     device_class = classes.get(ask.device_class)
     if device_class is None:
         message = f"DeviceClass {ask.device_class!r} is not there" if ask.device_class else "it names no DeviceClass"
@@ -116,8 +126,12 @@ def _slot(state: NodeState, claim: Claim, ask: Ask, classes: Mapping[str, Device
     if ask.mode not in (EXACT, ALL):
         return Refusal(Kind.INVALID, f"allocation mode {ask.mode!r} is not known", str(claim), ask.name)
     inventory = state.inventory
-    selectors = (*device_class.selectors, *ask.selectors)
-    matching, failed = inventory.matching(selectors, ask.capacity)
+    wanted = ask.device_class, ask.selectors, ask.capacity, ask.tolerations, ask.admin
+    having = known.get(wanted)
+    if having is None:
+        matching, failed = inventory.matching((*device_class.selectors, *ask.selectors), ask.capacity)
+        having = known[wanted] = _having(state, ask, matching), matching.bit_count(), failed
+    candidates, most, failed = having
     every = ask.mode == ALL
     if every and inventory.faults:
         counts, faults = _count(state, ask, device_class), faults_of(inventory)
@@ -127,18 +141,24 @@ def _slot(state: NodeState, claim: Claim, ask: Ask, classes: Mapping[str, Device
         counts = _count(state, ask, device_class)
         message = f"it asks for all devices, and a selector errs: {counts.failure}"
         return Refusal(Kind.SELECTOR, message, str(claim), ask.name, counts=counts)
-    candidates = matching & inventory.tolerated(ask.tolerations)
-    if not ask.admin:
-        candidates &= ~(state.alone | state.unservable)
-        candidates &= ~_full(state, ask, candidates)
-    count = matching.bit_count() if every else ask.count
-    slot = Slot(ask, candidates, count, every, _limits(inventory, claim, ask))
+    count = most if every else ask.count
+    slot = Slot(ask, candidates, count, every, _limits(inventory, claim, ask) if claim.constraints else [])
     if candidates.bit_count() < count or (every and not count):
         counts = _count(state, ask, device_class)
-        wanted = "all matching devices" if every else f"{count} of the devices"
-        message = f"{wanted} needed, {counts.left} can be had: {counts.text()}"
+        needed = "all matching devices" if every else f"{count} of the devices"
+        message = f"{needed} needed, {counts.left} can be had: {counts.text()}"
         slot.refusal = Refusal(Kind.DEVICES, message, str(claim), ask.name, count, counts, faults_of(inventory))
     return slot
+
+
+def _having(state: NodeState, ask: Ask, matching: int) -> int:
+    """Of matching devices those that can be had now."""
+    candidates = matching & state.inventory.tolerated(ask.tolerations)
+    if not ask.admin:
+        candidates &= ~(state.alone | state.unservable)
+        if candidates & state.sharing:
+            candidates &= ~_full(state, ask, candidates)
+    return candidates
 
 
 def _full(state: NodeState, ask: Ask, candidates: int) -> int:

@@ -8,7 +8,7 @@ Kubernetes, and how that is measured: docs/design/expressions.md.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,7 @@ from fairlead.expressions.versions import Version
 
 if TYPE_CHECKING:
     from fairlead.expressions.environment import Environment, Program
+    from fairlead.expressions.mentions import Mention
 
 __all__ = ["DeviceView", "Quantity", "Selector", "SelectorError", "Version", "compile_selector"]
 
@@ -102,10 +103,21 @@ class Selector:
 
     def matches(self, device: DeviceView) -> bool:
         """Whether a device matches. Raises `SelectorError` where evaluating fails, for example for a missing attribute."""
-        key = self._key(device)
+        return self.matches_alike(self._key(device), lambda: device)
+
+    @property
+    def reads(self) -> tuple[Mention, ...] | None:
+        """What of a device decides beside its driver and whether it may be allocated several times; None: anything."""
+        return self._program.mentions
+
+    def matches_alike(self, key: tuple[Any, ...], device: Callable[[], DeviceView]) -> bool:
+        """Whether devices match that present the same. key: driver, whether they may be allocated several times, and what each of
+        `reads` is: (type, value) of an attribute, a capacity as a ratio of integers, None where it is not there. device: one of
+        them, asked for where the verdict is not remembered. Raises `SelectorError` as `matches` does.
+        """
         found = self._verdicts.get(key)
         if found is None:
-            found = self._verdict(device)
+            found = self._verdict(device())
             self._verdicts[key] = found
             if len(self._verdicts) > _REMEMBERED_VERDICTS:
                 self._verdicts.popitem(last=False)

@@ -29,10 +29,10 @@ class Symmetry:
         for slot in slots:
             reached |= slot.candidates
         parts = [reached] if reached else []
-        for slot in slots:
-            parts = _refine(parts, slot.candidates)
-            for limit in slot.limits:
-                parts = _split(parts, limit.of)
+        for candidates in {slot.candidates: None for slot in slots}:
+            parts = _refine(parts, candidates)
+        for values in {id(limit.masks): limit.masks for slot in slots for limit in slot.limits}.values():
+            parts = _split(parts, values)
         self.group_of = [-1] * len(inventory.devices)
         self.cells: list[tuple[int, ...]] = [
             members for members in inventory.cells if any(reached >> each & 1 for each in members)
@@ -95,15 +95,17 @@ def _refine(parts: list[int], mask: int) -> list[int]:
     return result
 
 
-def _split(parts: list[int], numbers: list[int]) -> list[int]:
-    """Split every part by the number of each of its devices."""
+def _split(parts: list[int], masks: list[int]) -> list[int]:
+    """Split every part by the values of its devices: a set for each value."""
     result = []
     for part in parts:
-        if not part & (part - 1):
-            result.append(part)
-            continue
-        found: dict[int, int] = {}
-        for index in bits(part):
-            found[numbers[index]] = found.get(numbers[index], 0) | 1 << index
-        result += found.values()
+        left = part
+        for mask in masks:
+            if not left & (left - 1):
+                break
+            if inside := left & mask:
+                result.append(inside)
+                left ^= inside
+        if left:  # one, or those without the attribute
+            result.append(left)
     return result

@@ -1,7 +1,7 @@
 """What one cell can serve: the maximal vectors of demands, listed by going over its devices once.
 
 A state is one integer: what is left of each counter, of each class's demand and of what may be used once, each in a field of its
-own with a guard bit above it. Taking a device subtracts another integer; a guard bit that is gone says that something did not
+own with a guard bit above it. Taking a device subtracts another integer; a guard bit that is gone means that something did not
 suffice. States that are equal from some device on are merged, and a counter that no later device consumes is forgotten.
 """
 
@@ -61,21 +61,21 @@ def maximal(
             states = merged
     found: dict[int, _Trace] = {}
     for state, trace in states.items():
-        found.setdefault(state & fields.rooms, trace)
+        found.setdefault(state & fields.demands, trace)
     return _without_contained(fields, found)
 
 
 def _without_contained(fields: _Fields, found: dict[int, _Trace]) -> Served:
-    guards = fields.guards & fields.rooms
-    vectors = sorted((-sum(vector), vector, room) for room in found for vector in [fields.vector(room)])
+    guards = fields.guards & fields.demands
+    vectors = sorted((-sum(vector), vector, unserved) for unserved in found for vector in [fields.vector(unserved)])
     kept: list[int] = []
     result: Served = {}
-    for _, vector, room in vectors:
-        if any(((room | guards) - (other & ~guards)) & guards == guards for other in kept):
+    for _, vector, unserved in vectors:
+        if any(((unserved | guards) - (other & ~guards)) & guards == guards for other in kept):
             continue
-        kept.append(room)
+        kept.append(unserved)
         picks = []
-        trace = found[room]
+        trace = found[unserved]
         while trace is not None:
             trace, device, number = trace
             picks.append((device, number))
@@ -91,7 +91,7 @@ def _order(uses: Uses, classes: Sequence[Sequence[int]]) -> list[int]:
 
 
 class _Fields:
-    """Where a state holds what. start: the first state; guards: all guard bits; rooms: the fields of demands."""
+    """Where a state holds what. start: the first state; guards: all guard bits; demands: the fields of those."""
 
     def __init__(
         self, uses: Uses, free: Sequence[Amount], most: Sequence[int], once: Mapping[tuple[int, int], Sequence[int]]
@@ -104,11 +104,11 @@ class _Fields:
         singles = 1 + max((each for numbers in once.values() for each in numbers), default=-1)
         self.start = self.guards = at = 0
         self._most = tuple(most)
-        self._room, self._counter, self._single = [], [], []
+        self._demand, self._counter, self._single = [], [], []
         for value in most:
-            self._room.append((at, value.bit_length()))
+            self._demand.append((at, value.bit_length()))
             at = self._field(at, value, value)
-        self.rooms = (1 << at) - 1
+        self.demands = (1 << at) - 1
         for value, each in zip(widest, free, strict=True):
             self._counter.append((at, value.bit_length()))
             at = self._field(at, value, max(0, int(each * scale)))
@@ -127,12 +127,14 @@ class _Fields:
     def taken(self, device: int, number: int) -> int:
         """What a device takes that serves a class."""
         singles = sum(1 << self._single[each] for each in self._once.get((device, number), ()))
-        return self._uses[device] + (1 << self._room[number][0]) + singles
+        return self._uses[device] + (1 << self._demand[number][0]) + singles
 
     def full(self, counters: Sequence[int]) -> int:
         """The fields of counters, all bits of them."""
         return sum(((1 << width) - 1) << at for at, width in (self._counter[each] for each in counters))
 
-    def vector(self, room: int) -> Vector:
+    def vector(self, unserved: int) -> Vector:
         """The demands that are served where so much of them is left."""
-        return tuple(most - (room >> at & (1 << width) - 1) for most, (at, width) in zip(self._most, self._room, strict=True))
+        return tuple(
+            most - (unserved >> at & (1 << width) - 1) for most, (at, width) in zip(self._most, self._demand, strict=True)
+        )
