@@ -10,6 +10,7 @@ from fairlead.core.dra.pools import Slices
 from fairlead.core.dra.reach import NO_NODES, Affected, reaches
 from fairlead.core.model.nodes import Node
 from fairlead.core.model.selectors import NAME_FIELD, Requirement, SelectorTerm
+from testbed.dra import slices as many
 from tests.core.dra.worlds import device, node, pool
 
 
@@ -209,3 +210,11 @@ def test_nodes_that_see_the_same_of_a_pool_have_the_same_object_until_it_changes
     assert seen[0]["zone"] is seen[2]["zone"]
     slices.put(pool(device("z"), name="own", reach=Reach(node="n1")))
     assert slices.pools(nodes[3])[0] is seen[3]["all"]
+
+
+def test_what_is_measured_of_many_slices_is_what_nodes_see():
+    reported = []
+    found = many.run(40, lambda done, total: reported.append((done, total)))
+    assert {name: each.seen for name, each in found.pools.items()} == {"of nodes": 1, "of racks": 10, "of all nodes": 40}
+    assert reported[-1] == (4, 4)
+    assert min(found.first_us, found.second_us) > 0

@@ -23,11 +23,12 @@ def dra(
         int, typer.Option(min=0, max=1_000_000, help="So many pods with constraints on irregular partitions, compared likewise.")
     ] = 0,
     gangs: Annotated[int, typer.Option(min=0, max=1_000_000, help="So many gangs that can be placed only as a whole.")] = 0,
+    slices: Annotated[int, typer.Option(min=0, max=1_000_000, help="What so many slices cost: pools, changes, questions.")] = 0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Allocation of devices (DRA): one of --differential, --hard, --irregular and --gangs."""
-    if differential + hard + bool(irregular) + bool(gangs) != 1:
-        fail("name one of --differential, --hard, --irregular N and --gangs N", Exit.USAGE)
+    """Allocation of devices (DRA): one of --differential, --hard, --irregular, --gangs and --slices."""
+    if differential + hard + bool(irregular) + bool(gangs) + bool(slices) != 1:
+        fail("name one of --differential, --hard, --irregular N, --gangs N and --slices N", Exit.USAGE)
     find_checkout()
     if differential:
         from testbed.dra import differential as bench
@@ -46,6 +47,13 @@ def dra(
         title = "bench dra --irregular" if irregular else "bench dra --hard"
         emit(judged, output, lambda: print_table(title, msgspec.to_builtins(judged)))
         failed = judged.wrong_verdicts or judged.gave_up
+    elif slices:
+        from testbed.dra import slices as many
+
+        with progress("kinds of slices") as report:
+            measured = many.run(slices, report)
+        emit(measured, output, lambda: print_table("bench dra --slices", msgspec.to_builtins(measured)))
+        failed = 0
     else:
         from testbed.dra import gangs as groups
 

@@ -2,7 +2,8 @@
 
 A state is one integer: what is left of each counter, of each class's demand and of what may be used once, each in a field of its
 own with a guard bit above it. Taking a device subtracts another integer; a guard bit that is gone means that something did not
-suffice. States that are equal from some device on are merged, and a counter that no later device consumes is forgotten.
+suffice. States that are equal from some device on are merged, and a counter that no later device consumes is forgotten. Of ways
+to serve the same the first in the order of devices and classes is kept.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def maximal(
     demand. once: by (device, class), numbers of which each is used once at most. Raises `GaveUp` beyond so many states.
     """
     fields = _Fields(uses, free, most, once)
-    order = _order(uses, classes)
+    order = [each for each in range(len(uses)) if classes[each]]
     last: dict[int, int] = {}
     for step, device in enumerate(order):
         for counter, _ in uses[device]:
@@ -45,11 +46,14 @@ def maximal(
     visited, guards = 0, fields.guards
     for step, device in enumerate(order):
         taken = [(fields.taken(device, each), each) for each in classes[device]]
-        for state, trace in list(states.items()):
+        fresh: dict[int, _Trace] = {}
+        for state, trace in states.items():
             for amount, number in taken:
                 after = state - amount
-                if after & guards == guards and after not in states:
-                    states[after] = (trace, device, number)
+                if after & guards == guards and after not in fresh:
+                    fresh[after] = (trace, device, number)
+            fresh.setdefault(state, trace)
+        states = fresh
         visited += len(states)
         if visited > _MOST_STATES:
             raise GaveUp
@@ -81,13 +85,6 @@ def _without_contained(fields: _Fields, found: dict[int, _Trace]) -> Served:
             picks.append((device, number))
         result[vector] = tuple(reversed(picks))
     return result
-
-
-def _order(uses: Uses, classes: Sequence[Sequence[int]]) -> list[int]:
-    """Devices that serve something: those with most counters first, then by their last counter, so that counters end early."""
-    largest = max((len(each) for each in uses), default=0)
-    serving = [each for each in range(len(uses)) if classes[each]]
-    return sorted(serving, key=lambda each: (len(uses[each]) < largest, max((one for one, _ in uses[each]), default=-1), each))
 
 
 class _Fields:
