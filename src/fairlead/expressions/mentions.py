@@ -7,6 +7,7 @@ from typing import Any, Final
 from fairlead.expressions.tree import Tree, kind_of, walk
 
 _MAPS: Final = ("device.attributes", "device.capacity")
+_READING: Final = ("_[_]", "_?._")
 _PLAIN: Final = ("device.driver", "device.allowMultipleAllocations")
 
 Mention = tuple[str, str, str]
@@ -39,7 +40,7 @@ def _step(tree: Tree, expr: Any) -> tuple[Any, str | None]:
     kind = kind_of(expr)
     if kind == "select" and not tree.names.get(expr.id):
         return expr.select_expr.operand, expr.select_expr.field
-    if kind == "call" and expr.call_expr.function == "_[_]" and kind_of(expr.call_expr.args[1]) == "const":
+    if kind == "call" and expr.call_expr.function in _READING and kind_of(expr.call_expr.args[1]) == "const":
         key = expr.call_expr.args[1].const_expr
         return (expr.call_expr.args[0], key.string_value) if key.HasField("string_value") else (None, None)
     return None, None
