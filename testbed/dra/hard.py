@@ -17,12 +17,14 @@ from typing import Any
 import msgspec
 
 from fairlead.core.dra.allocator import Options, allocate
+from fairlead.core.dra.evaluation import Evaluation
 from fairlead.core.dra.refusals import Kind, Refusal
 from testbed.dra import checker, solver
 from testbed.dra.ours import Case, as_json
 
 Json = dict[str, Any]
 DRIVER, ROOT = "gpu.example.com", "resource.example.com/root"
+_BY_CEL = Evaluation()
 _MOST_DEVICES, _MOST_REQUESTS, _MOST_IN_CLAIM = 128, 32, 32
 _PROFILES: tuple[tuple[str, int, tuple[int, ...], int], ...] = (
     ("1g", 1, tuple(range(7)), 1),
@@ -40,7 +42,7 @@ Draw = Callable[[Random], tuple[list[Json], list[Json], list[Json]]]
 
 class Hard(msgspec.Struct):
     """What came of the instances. p50_ms, p99_ms, longest_ms: CPU time to decide, with what does not depend on the claims
-    prepared; first_p99_ms: the first time on a node, slices read and selectors evaluated. gave_up: without a verdict.
+    prepared; first_p99_ms: the first time on a node, slices read and selectors evaluated by CEL. gave_up: without a verdict.
     """
 
     instances: int = 0
@@ -229,7 +231,7 @@ def judge(seed: int, kinds: Sequence[Draw] | None = None) -> tuple[str, bool | N
     """One instance: (kind, our verdict, the solver's, seconds, seconds the first time, work, what is wrong)."""
     case = instance(seed, kinds)
     begun = time.thread_time()
-    ours = Case(case)
+    ours = Case(case, _BY_CEL)
     node = ours.nodes[0]
     state = ours.held.on(ours.inventory(node))
     answer = allocate(state, node.name, ours.claims, ours.classes)
