@@ -40,7 +40,7 @@ POD = {
     "activeDeadlineSeconds": (SUPPORTED, 600),
     "schedulingGroup": (SUPPORTED, {"podGroupName": "ring"}),
     "hostUsers": (UNREAD, False),  # together with hostNetwork it is read
-    "resourceClaims": (REFUSED, [{"name": "gpu", "resourceClaimName": "mine"}]),
+    "resourceClaims": (SUPPORTED, [{"name": "gpu", "resourceClaimName": "mine"}]),
     "restartPolicy": (UNREAD, "Never"),
     "dnsPolicy": (UNREAD, "Default"),
     "serviceAccountName": (UNREAD, "sa"),
@@ -172,7 +172,7 @@ NESTED: dict[str, Any] = {
         {
             "limits": (UNREAD, {"cpu": "9"}),  # the API server copies limits to requests that are absent
             "requests": (SUPPORTED, {"cpu": "9"}),
-            "claims": (UNREAD, [{"name": "gpu"}]),  # of the pod's resourceClaims, which are refused
+            "claims": (UNREAD, [{"name": "gpu"}]),  # a container without the claim still needs a node with it
         },
     ),
     "ContainerPort": (
@@ -194,9 +194,9 @@ NESTED: dict[str, Any] = {
     "PodResourceClaim": (
         lambda value: {"resourceClaims": [{"name": "gpu", **value}] if value else []},
         {
-            "name": (REFUSED, "other"),
-            "resourceClaimName": (REFUSED, "mine"),
-            "resourceClaimTemplateName": (REFUSED, "each"),
+            "name": (SUPPORTED, "other"),
+            "resourceClaimName": (SUPPORTED, "mine"),
+            "resourceClaimTemplateName": (SUPPORTED, "each"),
         },
     ),
     "VolumeSource": (
@@ -283,11 +283,18 @@ def test_fields_that_are_read_together():
     assert seen(initContainers=[sidecar]) != seen(initContainers=[{**sidecar, "restartPolicy": "Always"}])
 
 
-def test_a_pod_with_claims_that_runs_closes_nothing_and_says_so_while_it_waits():
-    claims = [{"name": "gpu", "resourceClaimName": "mine"}]
-    assert seen(resourceClaims=claims).error.code == ReasonCode.DEVICES
-    assert "spec.resourceClaims ('gpu')" in seen(resourceClaims=claims).error.message
-    assert seen(resourceClaims=claims, nodeName="n1").error is None
+def test_claims_are_read_by_name_or_once_their_template_has_made_them():
+    named = seen(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
+    assert [(use.name, use.key, use.template) for use in named.claims] == [("gpu", "ns/mine", "")]
+    view = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"schedulerName": "fairlead"}}
+    view["spec"]["resourceClaims"] = [
+        {"name": "one", "resourceClaimTemplateName": "t"},
+        {"name": "two", "resourceClaimTemplateName": "t"},
+        {"name": "none", "resourceClaimTemplateName": "t"},
+    ]
+    view["status"] = {"resourceClaimStatuses": [{"name": "two", "resourceClaimName": "p-two-x"}, {"name": "none"}]}
+    pod = convert.pod(msgspec.convert(view, views.Pod), "default", {"fairlead": "ai"})
+    assert [(use.name, use.key, use.template) for use in pod.claims] == [("one", "", "ns/t"), ("two", "ns/p-two-x", "ns/t")]
 
 
 def test_resources_of_device_classes_are_claims():

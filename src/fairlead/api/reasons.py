@@ -85,7 +85,7 @@ class Reason(msgspec.Struct, frozen=True):
     def is_capacity(self) -> bool:
         """Whether more nodes would help.
 
-        A gang too large for the cluster has numbers, an absurd quantity has none; nor have devices of a kind that is not served.
+        A gang too large for the cluster has numbers, an absurd quantity has none; nor have resources of device classes.
         """
         by_numbers = self.code in (ReasonCode.TOO_LARGE, ReasonCode.DEVICES)
         return self.code in CAPACITY_CODES and (not by_numbers or bool(self.numbers))

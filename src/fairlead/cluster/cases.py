@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.cluster import convert, storage_views, views, workloads
+from fairlead.cluster import convert, device_views, storage_views, views, workloads
 from fairlead.core.feasibility import Judgement, judge
 from fairlead.core.model.policy import Policy
 from fairlead.core.pods.tasks import Task
@@ -35,6 +35,10 @@ class Case(views.View):
     csi_drivers: list[storage_views.Driver] | None = None
     csi_storage_capacities: list[storage_views.StorageCapacity] | None = None
     volume_attachments: list[storage_views.Attachment] | None = None
+    resource_slices: list[device_views.ResourceSlice] | None = None
+    device_classes: list[device_views.DeviceClass] | None = None
+    resource_claims: list[device_views.ResourceClaim] | None = None
+    resource_claim_templates: list[device_views.ResourceClaimTemplate] | None = None
     pod_disruption_budgets: list[views.Budget] | None = None
 
 
@@ -56,18 +60,8 @@ class Loaded:
                 belongs.upsert(kind, each)
         for namespace in case.namespaces or ():
             state.upsert_namespace(convert.namespace(namespace))
-        for items in (
-            case.persistent_volumes,
-            case.persistent_volume_claims,
-            case.storage_classes,
-            case.csi_nodes,
-            case.csi_drivers,
-            case.csi_storage_capacities,
-            case.volume_attachments,
-        ):
-            for item in items or ():
-                state.upsert_storage(storage_views.convert(item))
-        state.storage.known = True
+        self._load_storage(case)
+        self._load_devices(case)
         for budget in case.pod_disruption_budgets or ():
             state.upsert_budget(convert.budget(budget))
         for node in case.nodes or ():
@@ -84,6 +78,28 @@ class Loaded:
                 self.waiting.append(task)
                 if pod.nominated:
                     self.nominated.setdefault(pod.nominated, []).append(task)
+
+    def _load_storage(self, case: Case) -> None:
+        state = self.state
+        for items in (
+            case.persistent_volumes,
+            case.persistent_volume_claims,
+            case.storage_classes,
+            case.csi_nodes,
+            case.csi_drivers,
+            case.csi_storage_capacities,
+            case.volume_attachments,
+        ):
+            for item in items or ():
+                state.upsert_storage(storage_views.convert(item))
+        state.storage.known = True
+
+    def _load_devices(self, case: Case) -> None:
+        state = self.state
+        for objects in (case.resource_slices, case.device_classes, case.resource_claim_templates, case.resource_claims):
+            for item in objects or ():
+                state.claims.upsert(device_views.device_object(item))
+        state.claims.all_known()
 
     def judgements(self) -> list[tuple[Task, Judgement]]:
         """Every waiting pod, each judged against the same cluster."""

@@ -21,7 +21,7 @@ from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Completed, Group
 from fairlead.core.model.namespaces import Namespace
 from fairlead.core.model.nodes import Node, Taint
-from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.pods import DeviceUse, Pod, PodSpec
 from fairlead.core.model.selectors import Labels, Requirement, Selector
 from fairlead.core.model.starts import FailedStarts, StartTrouble
 
@@ -82,6 +82,7 @@ def pod(
         leaves=seconds(metadata.deletion_timestamp),
         succeeded=_succeeded(view, annotations),
         attempt=_attempt(labels),
+        claims=_claims(view),
         bound=starting.bound_at(conditions, status.start_time, metadata.creation_timestamp) if watched else 0.0,
         starting=_starting(status) if watched else None,
         gated=bool(spec.scheduling_gates),
@@ -155,21 +156,35 @@ def _starting(status: views.PodStatus) -> StartTrouble | None:
     return StartTrouble(found.reason, found.message, found.reason in starting.HOPELESS, found.reason in starting.RETRIED)
 
 
-def _no_claims(view: views.Pod, wanted: PodSpec) -> Reason | None:
-    """Why a pod that asks for devices by ResourceClaims is placed nowhere: a node would run it without them.
+def _claims(view: views.Pod) -> tuple[DeviceUse, ...]:
+    """The ResourceClaims that a pod uses. One that a template makes is named in the status once it is there."""
+    if not view.spec.resource_claims:
+        return ()
+    made = {each.name: each.resource_claim_name for each in (view.status or _NO_STATUS).resource_claim_statuses or ()}
+    namespace = view.metadata.namespace
+    uses = []
+    for each in view.spec.resource_claims:
+        if each.resource_claim_name:
+            uses.append(DeviceUse(each.name, f"{namespace}/{each.resource_claim_name}"))
+        elif each.name not in made:
+            uses.append(DeviceUse(each.name, "", f"{namespace}/{each.resource_claim_template_name or ''}"))
+        elif name := made[each.name]:  # else none is needed
+            uses.append(DeviceUse(each.name, f"{namespace}/{name}", f"{namespace}/{each.resource_claim_template_name or ''}"))
+    return tuple(uses)
 
-    The API server's resources of device classes (`deviceclass.resource.kubernetes.io/NAME`) are claims, too.
+
+def _no_claims(view: views.Pod, wanted: PodSpec) -> Reason | None:
+    """Why a pod that asks for a device class as a resource is placed nowhere: a node would run it without the devices.
+
+    The API server's resources of device classes (`deviceclass.resource.kubernetes.io/NAME`) are claims that nothing makes here.
     """
-    asked = [(each.name, "spec.resourceClaims") for each in view.spec.resource_claims or ()]
-    asked += [(resource, "resources.requests") for resource, _ in wanted.requests if resource.startswith(_DEVICE_CLASS)]
+    asked = [resource for resource, _ in wanted.requests if resource.startswith(_DEVICE_CLASS)]
     if not asked:
         return None
-    field = asked[0][1]
-    claims = [name for name, where in asked if where == field]
-    named = ", ".join(bounds.shown(each) for each in claims[:3]) + (", ..." if len(claims) > 3 else "")
+    named = ", ".join(bounds.shown(each) for each in asked[:3]) + (", ..." if len(asked) > 3 else "")
     message = (
-        f"pod {view.metadata.key}: {field} ({named}): Dynamic Resource Allocation is not supported yet; ask for "
-        "devices in resources.limits, such as nvidia.com/gpu, or give the pod to a scheduler that allocates claims"
+        f"pod {view.metadata.key}: resources.requests ({named}): extended resources of device classes are not supported yet; "
+        "ask for the devices in spec.resourceClaims, or in resources.limits as a device plugin has them, such as nvidia.com/gpu"
     )
     return Reason(ReasonCode.DEVICES, message)
 

@@ -240,6 +240,44 @@ def device_slice(view: ResourceSlice) -> model.Slice:
         raise DeviceError(f"ResourceSlice {view.metadata.name}: {error}") from error
 
 
+def device_object(view: Any) -> model.DeviceObject:
+    """What the core makes of a view. Raises `DeviceError`, and `QuantityError` where what a claim holds cannot be read."""
+    match view:
+        case ResourceSlice():
+            return device_slice(view)
+        case DeviceClass():
+            return device_class(view)
+        case ResourceClaimTemplate():
+            return model.DeviceTemplate(view.metadata.key, _asks(view.metadata, view.spec.spec))
+        case _:
+            return _claim(view)
+
+
+def _claim(view: ResourceClaim) -> model.DeviceClaim:
+    metadata, status = view.metadata, view.status or ClaimStatus()
+    users = status.reserved_for or ()
+    pods = tuple(each.uid for each in users if _is_pod(each))
+    owner = next((each.uid for each in metadata.owner_references or () if each.controller and each.kind == "Pod"), "")
+    return model.DeviceClaim(
+        metadata.key,
+        metadata.uid,
+        _asks(metadata, view.spec),
+        allocation(status.allocation) if status.allocation is not None else None,
+        pods,
+        len(pods) < len(users),
+        metadata.deletion_timestamp is not None,
+        owner,
+    )
+
+
+def _is_pod(user: Consumer) -> bool:
+    return user.resource == "pods" and not user.api_group
+
+
+def _asks(metadata: Metadata, spec: ClaimSpec) -> model.Claim:
+    return msgspec.structs.replace(device_claim(metadata, spec), namespace="", name="")
+
+
 def device_class(view: DeviceClass) -> model.DeviceClass:
     """A class. Raises `DeviceError` where it selects by something else than CEL."""
     configs = tuple(_parameters(each) for each in view.spec.config or ())

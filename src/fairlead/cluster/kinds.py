@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fairlead.api import names
-from fairlead.cluster import storage_views, views, workloads
+from fairlead.cluster import device_views, storage_views, views, workloads
+from fairlead.core.dra import model as dra
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Group
 from fairlead.core.model.namespaces import Namespace
@@ -34,6 +35,7 @@ class Watch(Enum):
     ALWAYS = "always"  # all decisions wait
     ALONE = "alone"  # nothing waits, nor for the right to see it
     STORAGE = "storage"  # from the first pod with claims on; pods with claims wait
+    DEVICES = "devices"  # from the first pod with ResourceClaims on; pods with such claims wait
     UPSTREAM = "upstream"  # from the first pod of profile kubernetes on; nothing waits
 
 
@@ -84,7 +86,7 @@ def _uid(metadata: views.Metadata) -> str:
     return metadata.uid
 
 
-_OURS, _APPS, _STORAGE = names.API_VERSION, "apps/v1", "storage.k8s.io/v1"
+_OURS, _APPS, _STORAGE, _RESOURCE = names.API_VERSION, "apps/v1", "storage.k8s.io/v1", "resource.k8s.io/v1"
 
 NAMESPACE = Kind("namespace", "Namespace", "v1", "namespaces", views.Namespace, _name, Namespace)
 PRIORITY_CLASS = Kind("priority", "PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", views.PriorityClass, _name)
@@ -117,6 +119,12 @@ def _stored(
     return Kind(name, kind, version, plural, view, key, made, Watch.STORAGE)
 
 
+def _allocated(
+    name: str, kind: str, view: type[msgspec.Struct], made: type[Any], key: Key = _name, plural: str = ""
+) -> Kind[Any]:
+    return Kind(name, kind, _RESOURCE, plural or f"{name}s", view, key, made, Watch.DEVICES)
+
+
 WORKLOADS = (
     _workloads("Service", "v1", "services", workloads.PlainWorkload),
     _workloads("ReplicationController", "v1", "replicationcontrollers", workloads.PlainWorkload),
@@ -140,6 +148,15 @@ STORAGE = (
     ),
     _stored("attachment", "VolumeAttachment", _STORAGE, "volumeattachments", storage_views.Attachment, storage.Attachment),
 )
+RESOURCE_CLAIM: Kind[device_views.ResourceClaim] = _allocated(
+    "resourceclaim", "ResourceClaim", device_views.ResourceClaim, dra.DeviceClaim, _key
+)
+DEVICES = (
+    _allocated("resourceslice", "ResourceSlice", device_views.ResourceSlice, dra.Slice),
+    _allocated("deviceclass", "DeviceClass", device_views.DeviceClass, dra.DeviceClass, plural="deviceclasses"),
+    _allocated("resourceclaimtemplate", "ResourceClaimTemplate", device_views.ResourceClaimTemplate, dra.DeviceTemplate, _key),
+    RESOURCE_CLAIM,
+)
 KINDS: tuple[Kind[Any], ...] = (
     NAMESPACE,
     PRIORITY_CLASS,
@@ -150,6 +167,7 @@ KINDS: tuple[Kind[Any], ...] = (
     NODE,
     BUDGET,
     *STORAGE,
+    *DEVICES,
     *WORKLOADS,
     POD_GROUP,
     POD,

@@ -14,6 +14,7 @@ import msgspec
 
 from fairlead.api.reasons import Reason
 from fairlead.cluster.kinds import KINDS
+from fairlead.core.dra.model import DeviceObject
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Completed, Group
 from fairlead.core.model.namespaces import Namespace
@@ -29,7 +30,19 @@ from fairlead.core.nodes.storage import StorageObject
 class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An object came or changed."""
 
-    object: Node | Pod | Queue | ServiceClass | Reservation | NodePool | Group | Namespace | DisruptionBudget | StorageObject
+    object: (
+        Node
+        | Pod
+        | Queue
+        | ServiceClass
+        | Reservation
+        | NodePool
+        | Group
+        | Namespace
+        | DisruptionBudget
+        | StorageObject
+        | DeviceObject
+    )
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -56,6 +69,10 @@ class Judged(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 class StorageKnown(msgspec.Struct, frozen=True, gc=False, tag=True):
     """All storage objects that exist have been delivered: pods with claims may be placed."""
+
+
+class DevicesKnown(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """All objects of `resource.k8s.io` that exist have been delivered: pods with ResourceClaims may be placed."""
 
 
 class Synced(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -90,7 +107,7 @@ class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
         return "disruption" in self.message.lower()
 
 
-ClusterEvent = Upsert | Gone | Judged | StorageKnown | Synced | Bound | BindFailed | EvictFailed
+ClusterEvent = Upsert | Gone | Judged | StorageKnown | DevicesKnown | Synced | Bound | BindFailed | EvictFailed
 
 
 class GroupReport(msgspec.Struct, frozen=True):
@@ -152,6 +169,15 @@ class Cluster(Protocol):
 
     async def bind_volumes(self, binding: Binding) -> tuple[Outcome, str]:
         """Bind, or have made, what a binding's claims wait for; answers once that is done, which may take minutes."""
+
+    async def allocate_claims(self, binding: Binding) -> tuple[Outcome, str]:
+        """Write what a binding's ResourceClaims are allocated, and reserve them for its pod; nothing of it where one is refused.
+
+        Answers once the pod may be bound, which may take minutes where devices have binding conditions.
+        """
+
+    async def release_claims(self, binding: Binding) -> None:
+        """Take back what `allocate_claims` wrote: the pod was not bound."""
 
     async def evict(self, pod: PodRef, *, dry_run: bool, grace: int | None = None) -> tuple[Outcome, str]:
         """Evict one pod through the Eviction API."""

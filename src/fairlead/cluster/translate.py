@@ -15,7 +15,7 @@ import structlog
 from fairlead.api import names
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import convert, grouping, policies, storage_views, views
+from fairlead.cluster import convert, device_views, grouping, policies, storage_views, views
 from fairlead.cluster.kinds import (
     BUDGET,
     KINDS,
@@ -34,7 +34,7 @@ from fairlead.cluster.kinds import (
     watched,
 )
 from fairlead.cluster.ownership import Ownership
-from fairlead.cluster.port import ClusterEvent, Gone, Judged, StorageKnown, Upsert
+from fairlead.cluster.port import ClusterEvent, DevicesKnown, Gone, Judged, StorageKnown, Upsert
 from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.releases import Releases
 from fairlead.cluster.serving import Serving
@@ -92,6 +92,8 @@ class Translator:
         """Changes of objects of one kind."""
         if kind.watch is Watch.STORAGE:
             return self.storage(kind.name, changes)
+        if kind.watch is Watch.DEVICES:
+            return self.devices(kind.name, changes)
         if kind.watch is Watch.UPSTREAM:
             return self.workloads(kind.name, changes)
         events = _TRANSLATIONS[kind.name](self, changes)
@@ -277,6 +279,8 @@ class Translator:
     def _note_demands(self, pod: Pod) -> None:
         if pod.spec.claims:
             self.demands.add(Watch.STORAGE)
+        if pod.claims:
+            self.demands.add(Watch.DEVICES)
         if pod.profile == names.KUBERNETES_PROFILE:
             self.demands.add(Watch.UPSTREAM)
 
@@ -326,6 +330,24 @@ class Translator:
             except QuantityError as error:
                 # As if it did not exist: pods that need it wait, and report that it is missing.
                 log.error("storage object cannot be read", kind=kind, name=change.key, error=str(error))
+                events.append(Gone(kind, change.key))
+        return events
+
+    @staticmethod
+    def devices(kind: str, changes: list[Change[Any]]) -> list[ClusterEvent]:
+        """Objects of `resource.k8s.io`, by name, or `namespace/name`. kind: the name of theirs."""
+        events: list[ClusterEvent] = []
+        for change in changes:
+            if change.view is None:
+                events.append(Gone(kind, change.key))
+                continue
+            try:
+                if change.error:
+                    raise QuantityError(change.error)
+                events.append(Upsert(device_views.device_object(change.view)))
+            except (QuantityError, device_views.DeviceError) as error:
+                # As if it did not exist: a pool is incomplete without the slice, and pods wait for the claim or the class.
+                log.error("object of resource.k8s.io cannot be read", kind=kind, name=change.key, error=str(error))
                 events.append(Gone(kind, change.key))
         return events
 
@@ -445,7 +467,7 @@ def first_events(objects: Objects, storage: Mapping[str, list[Change[Any]]] | No
     translator, events = Translator(), list[ClusterEvent]()
     for kind in KINDS:
         if kind is POD:
-            events.append(StorageKnown())
+            events += [StorageKnown(), DevicesKnown()]
         if kind.name in FIELDS:
             found: list[Any] = getattr(objects, FIELDS[kind.name])
             if kind is POD:

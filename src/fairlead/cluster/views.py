@@ -40,6 +40,13 @@ class Resources(View):
 
 class ResourceClaim(View):
     name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class ResourceClaimStatus(View):
+    name: str = ""
+    resource_claim_name: str | None = None
 
 
 class ContainerPort(View):
@@ -267,6 +274,7 @@ class PodStatus(View):
     init_container_statuses: list[ContainerStatus] | None = None
     resources: Resources | None = None
     allocated_resources: Quantities | None = None
+    resource_claim_statuses: list[ResourceClaimStatus] | None = None
 
 
 class Pod(View):

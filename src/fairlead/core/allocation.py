@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.gang_devices import place_members
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.pods.colocation import Homes, homes, kin
 from fairlead.core.pods.ranking import Ranking
@@ -152,9 +153,32 @@ def _gang(state: ClusterState, unit: Unit) -> list[Task] | Refused:
         if isinstance(outcome, list):
             return outcome
         refused = outcome
+        if isinstance(refused, NoCapacity) and _with_devices_together(state, unit, home):
+            return list(unit.tasks[: unit.need])
         if isinstance(refused, OverLimit) and not state.queues.tree.pools.named:
             break  # as it would be elsewhere
     return refused or _shut_out(state, unit.tasks[0])
+
+
+def _with_devices_together(state: ClusterState, unit: Unit, home: Homes) -> bool:
+    """Whether the needed members of a gang are placed now, with the claims of all of them allocated at once."""
+    needed = unit.tasks[: unit.need]
+    with_claims = [task for task in needed if task.shape.spec.devices]
+    if not with_claims:
+        return False
+    mark = state.log.mark()
+    done = place_members(state, with_claims, lambda task: closed_to(state, task, home.outside.get(task.shape.number)))
+    if done:
+        placed: list[Task] = []
+        others = [task for task in needed if not task.shape.spec.devices]
+        done = all(_fill(state, [task], placed, home.outside.get(task.shape.number)) is None for task in others)
+    if not done:
+        state.log.rollback(mark)
+        return False
+    state.log.commit()
+    for task in needed:
+        task.become(TaskState.ASSUMED)
+    return True
 
 
 def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Refused:

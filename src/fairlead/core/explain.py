@@ -217,7 +217,7 @@ def _count_relations(ranking: Ranking, complaints: Counter[str], codes: Counter[
             return
         refused = relation.refused() if relation.applies() else None
         if refused is not None and (count := int(refused[left].sum())):
-            complaints[relation.complaint] += count
+            complaints[relation.words(left[refused[left]])] += count
             codes[relation.code] += count
             left = left[~refused[left]]
 

@@ -65,7 +65,7 @@ class Walk:
         if wrong:
             self._last = self._around = self._charges = None  # all of it is checked again
         listed = [*_pending_classes(state), *_gangs(state), *_owned(state), *_waits(state), *_lost(state), *_listed(state)]
-        return [*wrong, *_free(state), *_payers(state), *listed]
+        return [*wrong, *_free(state), *_payers(state), *listed, *_claims(state)]
 
     def _changed(self, state: ClusterState, placed: Placed) -> Placed:
         """The rows on which pods, amounts or devices are not as they were."""
@@ -115,6 +115,15 @@ def _free(state: ClusterState) -> list[str]:
     free = sum(max(0, sum(nodes.devices.states[nodes.device.item(row)])) for row in rows)
     counted = state.moves.free.total()
     return [f"{free} milli of devices are free, {counted} are counted"] if counted != free else []
+
+
+def _claims(state: ClusterState) -> list[str]:
+    """Devices of claims are held as pods with places use them, and given once."""
+    if not state.device_claims.used:
+        return []
+    there = [task for row in state.nodes.rows.values() for task in state.nodes.pods[row].values() if task.pod.claims]
+    starting = [task.pod for task in there if task.state is TaskState.ASSUMED]
+    return state.device_claims.problems([task.pod for task in there], starting)
 
 
 def _listed(state: ClusterState) -> list[str]:

@@ -55,6 +55,21 @@ OF_SCHEDULER = (
         "storageclasses csinodes csidrivers csistoragecapacities volumeattachments",
         _WATCH,
     ),
+    Rule(
+        "devices, from the first pod with ResourceClaims on",
+        "resource.k8s.io",
+        "resourceslices deviceclasses resourceclaimtemplates",
+        _WATCH,
+    ),
+    Rule(
+        "claims of such pods, which an allocation keeps from being deleted", "resource.k8s.io", "resourceclaims", f"{_READ} patch"
+    ),
+    Rule(
+        "what claims are allocated, and for which pods they are reserved; the API server asks for both",
+        "resource.k8s.io",
+        "resourceclaims/status resourceclaims/binding",
+        "patch",
+    ),
     Rule("default topology spread in profile kubernetes", "", "services replicationcontrollers", _WATCH),
     Rule("the same", "apps", "replicasets statefulsets", _WATCH),
     Rule("victims whose budgets allow it are preferred", "policy", "poddisruptionbudgets", _WATCH),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.cluster.port import Cluster, ClusterEvent
-from fairlead.core.model.transactions import Evict, Fault, Kept, Overdue, Place, Preempt, Refuse, Resume, Unread, Warn
+from fairlead.core.model.transactions import Deallocate, Evict, Fault, Kept, Overdue, Place, Preempt, Refuse, Resume, Unread, Warn
 from fairlead.scheduler.outputs import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble, Verdict
 from fairlead.scheduler.writing.bindings import Bindings
 from fairlead.scheduler.writing.context import Context
@@ -46,6 +46,7 @@ class Applier:
         evictions, messages = Evictions(context), Messages(statuses, self.events)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Place: self._bindings.place,
+            Deallocate: self._bindings.deallocate,
             Resume: self._bindings.resume,
             Preempt: evictions.preempt,
             Evict: evictions.take_down,

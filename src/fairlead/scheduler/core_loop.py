@@ -15,7 +15,18 @@ import msgspec
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.kinds import NODE, POD_GROUP, QUEUE, RESERVATION
-from fairlead.cluster.port import BindFailed, Bound, ClusterEvent, EvictFailed, Gone, Judged, StorageKnown, Synced, Upsert
+from fairlead.cluster.port import (
+    BindFailed,
+    Bound,
+    ClusterEvent,
+    DevicesKnown,
+    EvictFailed,
+    Gone,
+    Judged,
+    StorageKnown,
+    Synced,
+    Upsert,
+)
 from fairlead.core.model.backoff import backoff
 from fairlead.core.model.groups import Group
 from fairlead.core.model.nodes import Node, Reservation
@@ -207,6 +218,8 @@ class CoreLoop:
             self._remove(event)
         elif isinstance(event, StorageKnown):
             state.storage_known()
+        elif isinstance(event, DevicesKnown):
+            state.claims.all_known()
         elif isinstance(event, Synced):
             self.synced = True
 

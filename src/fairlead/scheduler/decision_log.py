@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead import __version__
 from fairlead.cluster.port import ClusterEvent
+from fairlead.core.model.allocations import read_amount
 from fairlead.core.model.policy import Policy
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import CoreLoop, Recorder
@@ -136,7 +137,7 @@ class Player:
         self._translate = translate
         self._compared = compared
         self.outputs: list[Output] = []
-        self._decode = msgspec.json.Decoder(_Line).decode
+        self._decode = msgspec.json.Decoder(_Line, dec_hook=read_amount).decode
         with path.open("rb") as file:
             self.header = _header(translate(file.readline()), path)
         self._core = CoreLoop(self.header.policy, self._take)

@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead.cluster.kinds import OF_OBJECT, POD
 from fairlead.cluster.port import JUDGED, Bound, ClusterEvent, Gone, Judged, Upsert
+from fairlead.core.dra.model import DeviceObject
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Group
 from fairlead.core.model.nodes import Reservation
@@ -40,11 +41,11 @@ class Echoes:
             if isinstance(about, Pod):
                 task = self._tasks.get(about.uid)
                 if task is not None:
-                    return task.pod == about
+                    return _as_observed(task.pod) == about
                 if about.finished:
                     return not (about.succeeded and about.ours and about.group) or about.uid in self._finished
                 return not (about.node or about.ours)
-            if isinstance(about, DisruptionBudget | StorageObject):
+            if isinstance(about, DisruptionBudget | StorageObject | DeviceObject):
                 return False
             key = (OF_OBJECT[type(about)].name, about.key if isinstance(about, Group) else about.name)
             if (isinstance(about, Queue) and about.elsewhere) or (isinstance(about, Reservation) and not about.ours):
@@ -82,8 +83,15 @@ class Echoes:
         if task is None or not now.node or now.node != placed_on(task):
             return False
         begun = {"started": now.started, "bound": now.bound, "starting": now.starting}
-        return msgspec.structs.replace(task.pod, node=now.node, **begun) == now
+        return msgspec.structs.replace(_as_observed(task.pod), node=now.node, **begun) == now
 
     def forget(self, kind: str, name: str) -> None:
         """Something that was observed is not in force: the next time it is observed it may be."""
         self._observed.pop((kind, name), None)
+
+
+def _as_observed(pod: Pod) -> Pod:
+    """A pod without what the state has found out about its claims."""
+    if not pod.claims:
+        return pod
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, devices=()))

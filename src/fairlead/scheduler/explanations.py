@@ -49,8 +49,9 @@ ADVICE = {
     "InvalidSpec": "Correct the object: it cannot be scheduled as it is.",
     "InternalError": "It is retried automatically, and when it changes. The scheduler's log has the traceback: please report it.",
     "Gated": "Its scheduling gates must be removed by the user or controller that set them.",
-    "Devices": "GPU fractions need nodes whose label fairlead.dev/gpu-sharing names an agent of gpuSharing.agents in the "
-    "configuration. Claims of Dynamic Resource Allocation are not supported.",
+    "Devices": "Claims: other pods end, or ask for other devices (`fairlead devices --claim NAME` shows why, node by node). "
+    "GPU fractions need nodes whose label fairlead.dev/gpu-sharing names an agent of gpuSharing.agents in the "
+    "configuration.",
     "DisruptionBudget": "It starts when the budget allows disruptions or its pods end. The owner of the budget can change it.",
     "WaitingForVictims": "It starts when these pods have ended, or on other nodes if those are free earlier.",
     "Dependency": "It starts when the jobs in its spec.dependsOn have ended as required there.",

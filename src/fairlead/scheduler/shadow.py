@@ -174,6 +174,13 @@ class ShadowCluster:
         """Nothing."""
         return Outcome.DONE, ""
 
+    async def allocate_claims(self, binding: Binding) -> tuple[Outcome, str]:
+        """Nothing."""
+        return Outcome.DONE, ""
+
+    async def release_claims(self, binding: Binding) -> None:
+        """Nothing."""
+
     async def evict(self, pod: PodRef, *, dry_run: bool, grace: int | None = None) -> tuple[Outcome, str]:
         """Remember the victim."""
         if not dry_run and pod.uid not in self._evicted:

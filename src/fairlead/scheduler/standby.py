@@ -7,7 +7,7 @@ does. Nothing is decided or assumed before, and what was observed on the way lea
 from __future__ import annotations
 
 from fairlead.cluster.kinds import KINDS, OF_OBJECT, POD
-from fairlead.cluster.port import JUDGED, ClusterEvent, Gone, Judged, StorageKnown, Synced, Upsert
+from fairlead.cluster.port import JUDGED, ClusterEvent, DevicesKnown, Gone, Judged, StorageKnown, Synced, Upsert
 from fairlead.core.model.nodes import Reservation
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.queues import Queue
@@ -18,7 +18,7 @@ class Standby:
 
     def __init__(self) -> None:
         self.synced = False
-        self._storage_known = False
+        self._known: dict[type[ClusterEvent], ClusterEvent] = {}
         self._objects: dict[str, dict[str, Upsert]] = {kind.name: {} for kind in KINDS}
         self._judged: dict[str, dict[str, Judged]] = {plural: {} for plural in JUDGED.values()}
 
@@ -41,8 +41,8 @@ class Standby:
                     self._judged[JUDGED[event.kind]].pop(event.key, None)
             elif isinstance(event, Judged):
                 self._judged[event.kind][event.name] = event
-            elif isinstance(event, StorageKnown):
-                self._storage_known = True
+            elif isinstance(event, StorageKnown | DevicesKnown):
+                self._known[type(event)] = event
             elif isinstance(event, Synced):
                 self.synced = True
 
@@ -50,8 +50,8 @@ class Standby:
         """All of it, in the order of the first lists."""
         events: list[ClusterEvent] = []
         for kind in KINDS:
-            if kind is POD and self._storage_known:
-                events.append(StorageKnown())
+            if kind is POD:
+                events += self._known.values()
             events += self._objects[kind.name].values()
             events += self._judged[kind.plural].values() if kind.judged else ()
         if self.synced:

@@ -8,6 +8,7 @@ from typing import Any
 from fairlead.api.reasons import Reason
 from fairlead.cluster.kinds import (
     BUDGET,
+    DEVICES,
     NAMESPACE,
     NODE,
     NODE_POOL,
@@ -33,6 +34,11 @@ def _of_storage(kind: Kind[Any]) -> tuple[_Taken, _Removed]:
     return lambda state, about: state.upsert_storage(about), lambda state, key: state.remove_storage(made, key)
 
 
+def _of_devices(kind: Kind[Any]) -> tuple[_Taken, _Removed]:
+    made = kind.made or object
+    return lambda state, about: state.claims.upsert(about), lambda state, key: state.claims.remove(made, key)
+
+
 _TAKEN: Mapping[str, tuple[_Taken, _Removed]] = complete(
     {
         NAMESPACE.name: (lambda state, about: state.upsert_namespace(about), lambda state, key: state.remove_namespace(key)),
@@ -48,6 +54,7 @@ _TAKEN: Mapping[str, tuple[_Taken, _Removed]] = complete(
         POD_GROUP.name: (lambda state, about: state.upsert_group(about), lambda state, key: state.remove_group(key)),
         POD.name: (lambda state, about: state.upsert_pod(about), lambda state, key: state.remove_pod(key)),
         **{kind.name: _of_storage(kind) for kind in STORAGE},
+        **{kind.name: _of_devices(kind) for kind in DEVICES},
     },
     tuple(OF_OBJECT.values()),
 )

@@ -15,19 +15,21 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.cluster import targets, views
-from fairlead.cluster.kinds import POD, POD_GROUP, QUEUE, RESERVATION, Kind, Watch, watched
+from fairlead.cluster.kinds import POD, POD_GROUP, QUEUE, RESERVATION, RESOURCE_CLAIM, Kind, Watch, watched
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.kubernetes.device_claims import DeviceClaims
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.kubernetes.statuses import Statuses, pod_path
 from fairlead.cluster.kubernetes.targets import write_target
 from fairlead.cluster.kubernetes.volumes import Volumes
 from fairlead.cluster.ownership import Ownership
-from fairlead.cluster.port import ClusterEvent, Outcome, Sink, StorageKnown, Synced
+from fairlead.cluster.port import ClusterEvent, DevicesKnown, Outcome, Sink, StorageKnown, Synced
 from fairlead.cluster.translate import Change, Translator
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 
 _BIND_TRIES = 3
+_KNOWN: Mapping[Watch, ClusterEvent] = {Watch.STORAGE: StorageKnown(), Watch.DEVICES: DevicesKnown()}
 _WRITTEN = (QUEUE, RESERVATION, POD_GROUP, POD)  # by a scheduler, with what the next one begins with
 _REPEATS, _REPEATS_LATER = 0.5, 10.0  # seconds until a deletion without an answer is sent again; doubled up to the second
 
@@ -54,6 +56,8 @@ class KubernetesCluster:
         self._demanded: set[Watch] = set()
         self._statuses = statuses = Statuses(client, self.translator)
         self.bind_volumes = Volumes(client).bind
+        self._claims = DeviceClaims(client)
+        self.allocate_claims, self.release_claims = self._claims.allocate, self._claims.release
         self.nominate, self.refuse, self.condition = statuses.nominate, statuses.refuse, statuses.condition
         self.group_status, self.queue_status = statuses.group_status, statuses.queue_status
         self.reservation_status, self.verdict = statuses.reservation_status, statuses.verdict
@@ -88,13 +92,15 @@ class KubernetesCluster:
                 self._tasks.create_task(informer.run())
 
     def _changed(self, kind: Kind[Any], changes: list[Change[Any]]) -> None:
+        if kind is RESOURCE_CLAIM:
+            self._claims.note(changes)
         events = self.translator.translate(kind, changes)
         if events:
             self._sink(events)
         # Kinds that few clusters need are watched from the first pod on that needs them.
         for demand in sorted(self.translator.demands - self._demanded, key=lambda each: each.value):
             self._demanded.add(demand)
-            self._watch(demand, StorageKnown() if demand is Watch.STORAGE else None)
+            self._watch(demand, _KNOWN.get(demand))
 
     async def current(self) -> None:
         """Return once all that a scheduler wrote before the call has been delivered."""

@@ -14,9 +14,20 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason
-from fairlead.cluster import targets, views
-from fairlead.cluster.kinds import KINDS, POD, POD_GROUP, QUEUE, RESERVATION, Kind
-from fairlead.cluster.port import ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, StorageKnown, Synced, Upsert
+from fairlead.cluster import claim_status, targets, views
+from fairlead.cluster.kinds import KINDS, POD, POD_GROUP, QUEUE, RESERVATION, RESOURCE_CLAIM, Kind
+from fairlead.cluster.port import (
+    ClusterEvent,
+    DevicesKnown,
+    Gone,
+    GroupReport,
+    Outcome,
+    QueueReport,
+    Sink,
+    StorageKnown,
+    Synced,
+    Upsert,
+)
 from fairlead.cluster.reported import (
     forecasts_shown,
     group_shown,
@@ -33,11 +44,12 @@ from fairlead.cluster.simulated.resources import PODS
 from fairlead.cluster.simulated.store import Object
 from fairlead.cluster.translate import Change, Translator
 from fairlead.core.model.pods import Pod
-from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
+from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef, Resume, Suspension
 
 _ENDED = ("Succeeded", "Failed")
 _QUEUES, _GROUPS, _RESERVATIONS = QUEUE.table, POD_GROUP.table, RESERVATION.table
 _KINDS = {kind.table: kind for kind in KINDS}
+_RESOURCE_CLAIMS = RESOURCE_CLAIM.table
 _CLAIMS, _VOLUMES = "persistentvolumeclaims", "persistentvolumes"
 
 
@@ -60,7 +72,7 @@ class SimulatedCluster:
             changes = [_change(key, record.object, kind) for key, record in self.api.store.sorted(table)]
             if changes and (events := self.translator.translate(kind, changes)):
                 sink(events)
-        sink([StorageKnown(), Synced()])
+        sink([StorageKnown(), DevicesKnown(), Synced()])
         for table in _KINDS:
             self.api.store.listen(table, self._changed)
         try:
@@ -152,6 +164,47 @@ class SimulatedCluster:
                 _CLAIMS, (namespace, name), {**claim, "metadata": metadata, "spec": spec, "status": {"phase": "Bound"}}
             )
         return Outcome.DONE, ""
+
+    async def allocate_claims(self, binding: Binding) -> tuple[Outcome, str]:
+        """Write what claims are allocated, and reserve them, at once."""
+        written: list[tuple[Object, tuple[str, str]]] = []
+        for choice in binding.claims:
+            namespace, _, name = choice.claim.partition("/")
+            record = self.api.store.get(_RESOURCE_CLAIMS, (namespace, name))
+            refused = "is gone" if record is None else _not_to_be_had(choice, record.object)
+            if record is None or refused:
+                for before, key in written:
+                    self.api.store.put(_RESOURCE_CLAIMS, key, before)
+                return Outcome.REFUSED, f"resourceclaim {choice.claim} {refused}"
+            claim = record.object
+            status = dict(claim.get("status") or {})
+            if choice.decided and choice.allocation is not None and not status.get("allocation"):
+                status["allocation"] = claim_status.allocation(choice.allocation)
+            users = [each for each in status.get("reservedFor") or () if each["uid"] != binding.pod.uid]
+            status["reservedFor"] = [*users, claim_status.consumer(binding.pod)]
+            finalizers = {**dict.fromkeys(claim["metadata"].get("finalizers") or ()), claim_status.FINALIZER: None}
+            metadata = {**claim["metadata"], "finalizers": list(finalizers)}
+            written.append((claim, (namespace, name)))
+            self.api.store.put(_RESOURCE_CLAIMS, (namespace, name), {**claim, "metadata": metadata, "status": status})
+        return Outcome.DONE, ""
+
+    async def release_claims(self, binding: Binding) -> None:
+        """Take a pod's reservations back, and allocations that were for it alone."""
+        for choice in binding.claims:
+            namespace, _, name = choice.claim.partition("/")
+            record = self.api.store.get(_RESOURCE_CLAIMS, (namespace, name))
+            if record is None:
+                continue
+            status = dict(record.object.get("status") or {})
+            users = [each for each in status.get("reservedFor") or () if each["uid"] != binding.pod.uid]
+            status["reservedFor"] = users
+            wanted = choice.allocation
+            if not users and choice.decided and wanted is not None:
+                there = claim_status.devices_of(status.get("allocation"))
+                if there == claim_status.devices_of(claim_status.allocation(wanted)):
+                    status.pop("allocation", None)
+            metadata = dict(record.object["metadata"])
+            self.api.store.put(_RESOURCE_CLAIMS, (namespace, name), {**record.object, "metadata": metadata, "status": status})
 
     async def evict(self, pod: PodRef, *, dry_run: bool, grace: int | None = None) -> tuple[Outcome, str]:
         """Evict one pod, if no disruption budget forbids it."""
@@ -372,3 +425,14 @@ def _change(key: store.Key, body: Object | None, kind: Kind[Any], gone: Object |
         bare = kind.view()
         bare.metadata = msgspec.convert(metadata, views.Metadata)
         return Change(name, bare, str(error))
+
+
+def _not_to_be_had(choice: DeviceChoice, claim: Object) -> str:
+    """Why what was decided for a claim cannot be written; empty: it can."""
+    if choice.allocation is None:
+        return "has no devices that could be decided"
+    there = (claim.get("status") or {}).get("allocation")
+    if choice.decided and there:
+        wanted = claim_status.allocation(choice.allocation)
+        return "" if claim_status.devices_of(there) == claim_status.devices_of(wanted) else "was allocated other devices"
+    return "" if choice.decided or there else "was deallocated"

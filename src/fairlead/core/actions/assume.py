@@ -20,7 +20,7 @@ from fairlead.core.state.cluster import ClusterState
 def begin(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> Iterator[Transaction]:
     """Those of a unit that have places start, unless members with places wait for victims."""
     assume(state, unit, placed, now)
-    if unit.gang is None and not placed[0].pod.placeholder:
+    if unit.gang is None and not placed[0].pod.placeholder and not placed[0].pod.claims:
         yield Place((_binding(state, placed[0]),))  # as most are
     elif not _joins_held(state, unit, placed):
         yield from start(state, placed, now)
@@ -52,10 +52,15 @@ def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> N
 
 
 def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
-    """Members of a gang that waits for victims wait with it: until those are gone they would come on top of them."""
-    if unit.gang is None:
-        return False
-    return state.evictions.join(placed, [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD])
+    """Members of a gang that waits for victims wait with it: until those are gone they would come on top of them.
+
+    So do pods that share a claim with such a one: its devices are those of the victims.
+    """
+    mates = [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD] if unit.gang is not None else []
+    for use in (use for task in placed for use in task.pod.claims if use.key):
+        others = (state.tasks.get(uid) for uid in state.device_claims.wants.users(use.key))
+        mates += [task for task in others if task is not None and task.state is TaskState.HELD and task not in mates]
+    return bool(mates) and state.evictions.join(placed, mates)
 
 
 def preempted(state: ClusterState, unit: Unit, plan: Plan | Moved, now: float) -> Preempt:
@@ -102,4 +107,5 @@ def _evicted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: fro
 
 def _binding(state: ClusterState, task: Task) -> Binding:
     volumes = state.placement.volumes_of(task) if task.shape.spec.claims else ()
-    return Binding(task.ref, state.nodes.names[task.row], task.devices, volumes)
+    claims = state.placement.device_claims_of(task) if task.shape.spec.devices else ()
+    return Binding(task.ref, state.nodes.names[task.row], task.devices, volumes, claims)

@@ -40,11 +40,15 @@ def _redeem(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Tran
 
 def _still_fits(state: ClusterState, task: Task) -> bool:
     """Whether the place that was held is still good: meanwhile others may have bound there, or the node changed."""
-    row = task.row
+    row, devices = task.row, task.devices
     mark = state.log.mark()
     state.placement.unassign(task)
     fits = task.ranking.fits_row(row)
-    state.log.rollback(mark)
+    if fits and task.shape.spec.devices:
+        state.placement.assign(task, row, devices)  # with what its claims can have now, which may be other devices
+        state.log.commit()
+    else:
+        state.log.rollback(mark)
     return fits
 
 

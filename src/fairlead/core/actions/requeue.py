@@ -155,7 +155,12 @@ def must_requeue(state: ClusterState) -> bool:
 
 def _versions(state: ClusterState) -> Versions:
     return Versions(
-        state.pairs.stamp, state.storage.version, state.queues.fair.version, state.services.starts, state.reserved.version
+        state.pairs.stamp,
+        state.storage.version,
+        state.device_claims.version,
+        state.queues.fair.version,
+        state.services.starts,
+        state.reserved.version,
     )
 
 

@@ -9,6 +9,7 @@ from fairlead.core import explain
 from fairlead.core.actions import requeue
 from fairlead.core.actions.assume import begin, preempted
 from fairlead.core.actions.consolidate import Moved
+from fairlead.core.actions.deallocate import deallocate, idle_claims
 from fairlead.core.actions.free_capacity import free_capacity
 from fairlead.core.actions.refusals import refuse
 from fairlead.core.actions.reserve import reserve_for
@@ -37,7 +38,9 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
         yield from begin(state, unit, outcome, now)
         return
     refused: Refused | Reason = outcome
-    if outcome.code in _MAY_BE_TAKEN:
+    idle = idle_claims(state, unit)
+    yield from deallocate(idle)
+    if outcome.code in _MAY_BE_TAKEN and not idle:
         # Until the transaction is made all of it can be taken back: victims run on as before.
         mark = state.log.mark()
         plan: Plan | Moved | Reclaimed | Reason | None = free_capacity(state, unit, outcome.code, now)

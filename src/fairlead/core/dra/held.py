@@ -87,6 +87,14 @@ class Held:
                 if amounts[device, name] > hold.amounts.get(name, 0):
                     raise NotHeld(f"so much {name} of {device} is not held")
 
+    def amounts(self) -> dict[DeviceId, tuple[int, int, dict[str, Amount]]]:
+        """Device -> how often it is held alone and in shares, and what the shares consume."""
+        return {
+            DeviceId(*pool, name): (hold.alone, hold.shares, {key: each for key, each in hold.amounts.items() if each})
+            for pool, holds in self._pools.items()
+            for name, hold in holds.items()
+        }
+
     def on(self, inventory: Inventory) -> NodeState:
         """What of a node's devices is free."""
         alone = sharing = overdrawn = 0

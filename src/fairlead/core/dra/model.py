@@ -6,13 +6,12 @@ them, with a domain or without; `qualified` adds the driver's.
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import msgspec
 
+from fairlead.core.model.allocations import Allocation, Amount, Chosen, DeviceId, Taint, Toleration
 from fairlead.core.model.selectors import SelectorTerm
 
-Amount = int | Fraction
+__all__ = ["Allocation", "Amount", "Chosen", "DeviceId", "Taint", "Toleration"]
 
 MOST_DEVICES = 32
 """Results of one claim, as the API allows them."""
@@ -30,7 +29,7 @@ class Version(msgspec.Struct, frozen=True):
 Value = int | bool | str | Version
 
 
-class Policy(msgspec.Struct, frozen=True):
+class Policy(msgspec.Struct, frozen=True, omit_defaults=True):
     """How requests for a capacity are rounded: to values, or to a range with steps. What is absent does not limit."""
 
     default: Amount | None = None
@@ -40,38 +39,14 @@ class Policy(msgspec.Struct, frozen=True):
     step: Amount | None = None
 
 
-class Capacity(msgspec.Struct, frozen=True):
+class Capacity(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a device has of one capacity, and how it is requested."""
 
     value: Amount
     policy: Policy | None = None
 
 
-class Taint(msgspec.Struct, frozen=True):
-    """A device's repellent."""
-
-    key: str
-    value: str = ""
-    effect: str = "NoSchedule"
-
-
-class Toleration(msgspec.Struct, frozen=True):
-    """Taints that a request accepts; an empty key or effect stands for all. seconds: how long NoExecute is tolerated."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-    seconds: int | None = None
-
-    def tolerates(self, taint: Taint) -> bool:
-        """Whether it accepts a taint, as the allocator upstream judges it."""
-        if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
-            return False
-        return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
-
-
-class Reach(msgspec.Struct, frozen=True):
+class Reach(msgspec.Struct, frozen=True, omit_defaults=True):
     """From which nodes a device can be used: one, all, or those that a term selects; none of them: unknown, so from none.
 
     terms: of a node selector; None: there is no selector.
@@ -85,7 +60,7 @@ class Reach(msgspec.Struct, frozen=True):
 NOWHERE = Reach()
 
 
-class Device(msgspec.Struct, frozen=True):
+class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     """One device of a slice. driver: of its slice, since selectors read it.
 
     counters: (set, ((counter, amount), ...)) that it consumes. multiple: it may be allocated several times, in shares.
@@ -105,7 +80,7 @@ class Device(msgspec.Struct, frozen=True):
     failures: tuple[str, ...] = ()
 
 
-class Slice(msgspec.Struct, frozen=True):
+class Slice(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """One ResourceSlice. slices: how many the pool has in this generation. per_device: `reach` is each device's own.
 
     counters: set name -> counter -> amount; a slice with counters has no devices.
@@ -122,18 +97,7 @@ class Slice(msgspec.Struct, frozen=True):
     counters: tuple[tuple[str, dict[str, Amount]], ...] = ()
 
 
-class DeviceId(msgspec.Struct, frozen=True, order=True):
-    """What identifies a device in a cluster."""
-
-    driver: str
-    pool: str
-    device: str
-
-    def __str__(self) -> str:
-        return f"{self.driver}/{self.pool}/{self.device}"
-
-
-class DeviceClass(msgspec.Struct, frozen=True):
+class DeviceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A DeviceClass. selectors: CEL expressions. configs: opaque parameters, as JSON text of each."""
 
     name: str
@@ -141,7 +105,7 @@ class DeviceClass(msgspec.Struct, frozen=True):
     configs: tuple[str, ...] = ()
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an exact request, or one alternative of a request, asks for. name: as in results, `request` or `request/alternative`.
 
     capacity: sorted (name, amount). mode: ExactCount, or All devices that match.
@@ -164,7 +128,7 @@ class Request(msgspec.Struct, frozen=True):
     alternatives: tuple[Ask, ...]
 
 
-class Constraint(msgspec.Struct, frozen=True):
+class Constraint(msgspec.Struct, frozen=True, omit_defaults=True):
     """All devices of these requests (empty: of the claim) have one value of an attribute, or distinct ones.
 
     requests: names of requests or `request/alternative`. attribute: fully qualified.
@@ -175,14 +139,14 @@ class Constraint(msgspec.Struct, frozen=True):
     requests: tuple[str, ...] = ()
 
 
-class Config(msgspec.Struct, frozen=True):
+class Config(msgspec.Struct, frozen=True, omit_defaults=True):
     """Opaque parameters of a claim, as JSON text; requests: empty for all."""
 
     parameters: str
     requests: tuple[str, ...] = ()
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
     """A ResourceClaim without an allocation, or what a template makes. mistake: why it cannot be read; empty: it can."""
 
     namespace: str
@@ -196,28 +160,31 @@ class Claim(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
 
-class Chosen(msgspec.Struct, frozen=True):
-    """One result of an allocation. consumed: sorted (capacity, amount) of a share. shared: it is one of several holders."""
+class DeviceClaim(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A ResourceClaim as it is now. key: `namespace/name`. asks: what it asks for, its namespace and name left out.
 
-    request: str
-    device: DeviceId
-    admin: bool = False
-    shared: bool = False
-    consumed: tuple[tuple[str, Amount], ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    conditions: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-
-
-class Allocation(msgspec.Struct, frozen=True):
-    """The allocation of one claim: `status.allocation` of it.
-
-    configs: (source, requests, parameters); empty requests: all. terms: where it can be used from; None: everywhere.
+    allocation: what it holds. users: UIDs of the pods for which it is reserved; foreign: it is reserved for something else, too.
+    owner: UID of the pod that a template made it for.
     """
 
-    devices: tuple[Chosen, ...]
-    configs: tuple[tuple[str, tuple[str, ...], str], ...] = ()
-    terms: tuple[SelectorTerm, ...] | None = None
+    key: str
+    uid: str = ""
+    asks: Claim = Claim("", "")
+    allocation: Allocation | None = None
+    users: tuple[str, ...] = ()
+    foreign: bool = False
+    deleting: bool = False
+    owner: str = ""
+
+
+class DeviceTemplate(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """A ResourceClaimTemplate. key: `namespace/name`. asks: as in the claims that are made of it."""
+
+    key: str
+    asks: Claim = Claim("", "")
+
+
+DeviceObject = Slice | DeviceClass | DeviceClaim | DeviceTemplate
 
 
 def typed(value: Value) -> tuple[str, Value]:

@@ -334,6 +334,16 @@ class Slices:
         pool = (each.driver, each.pool)
         return not _counts(each) and max(self._pools[pool]) == each.generation and not self._current(pool).counting
 
+    def reached(self, pool: PoolId) -> Affected:
+        """The nodes that can see something of a pool."""
+        return self._reached(pool)
+
+    def counters_of(self, pool: PoolId) -> dict[tuple[str, str], Amount]:
+        """(set, counter) -> what a pool has, of all slices of its newest generation that are there."""
+        slices = self._current(pool).slices.values() if pool in self._pools else ()
+        sets = (found for each in slices for found in each.counters)
+        return {(name, counter): amount for name, counters in sets for counter, amount in counters.items()}
+
     def _itself(self, each: Slice) -> Affected:
         return self._reaches.affected(self._reaches.key(reach) for reach in reaches_of(each))
 

@@ -72,6 +72,31 @@ class ClaimUse(msgspec.Struct, frozen=True):
         return self.key.partition("/")[2]
 
 
+class DeviceUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A ResourceClaim that a pod uses. name: as containers refer to it; key: `namespace/name`, empty before it is created.
+
+    template: `namespace/name` of the template that it is made of for this pod alone; empty: it is there by itself.
+    """
+
+    name: str
+    key: str = ""
+    template: str = ""
+
+
+class DeviceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a pod needs by one ResourceClaim, as the state has found out.
+
+    content: number of what it asks for; 0: that is not known. claim: its key where it matters which claim it is: it is allocated,
+    or other pods use it. missing: it does not exist, so nothing can be allocated to it. milli: thousandths of a GPU that it is
+    charged as.
+    """
+
+    content: int = 0
+    claim: str = ""
+    missing: bool = False
+    milli: int = 0
+
+
 class Disk(msgspec.Struct, frozen=True):
     """An inline disk that cannot be mounted twice on a node, unless read-only both times where its kind allows that.
 
@@ -106,6 +131,7 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     200 MiB; None: as requested. scored_new: the same while its place is being searched for, None if no other.
     images: of all containers and image volumes, by the names nodes list them under; containers: how many there are.
     features: what a node must declare to be able to do.
+    devices: what it needs by ResourceClaims, in order; the state writes them.
     """
 
     requests: tuple[tuple[str, int], ...] = (("pods", 1),)
@@ -131,6 +157,7 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     scored_new: tuple[int, int] | None = None
     features: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
+    devices: tuple[DeviceNeed, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -155,6 +182,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     bound: when it got its node, seconds since the epoch, and starting: what keeps it there from starting, None once it has; both
     for members of gangs whose starts the scheduler watches.
     placeholder: the cluster has no such pod: the scheduler made it, to wait for a suspended job, or to hold a place.
+    claims: the ResourceClaims that it uses.
     """
 
     uid: str
@@ -196,6 +224,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     bound: float = 0.0
     starting: StartTrouble | None = None
     placeholder: bool = False
+    claims: tuple[DeviceUse, ...] = ()
 
     @property
     def key(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.reasons import Reason
+from fairlead.core.model.allocations import Allocation
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.groups import Member
 from fairlead.core.model.pods import Pod
@@ -36,20 +37,39 @@ class VolumeChoice(msgspec.Struct, frozen=True, gc=False):
     volume: str = ""
 
 
+class DeviceChoice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A ResourceClaim of a pod, `namespace/name`, and its devices. decided: by this scheduler, so they are to be written.
+
+    allocation: None: none could be decided.
+    """
+
+    claim: str
+    allocation: Allocation | None = None
+    decided: bool = False
+
+
 class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A pod and its node; `devices` are those counted for it, exact only where we choose them.
 
-    volumes: what must be bound or made before the pod can be bound.
+    volumes: what must be bound or made before the pod can be bound. claims: what must be allocated to it, or reserved for it.
     """
 
     pod: PodRef
     node: str
     devices: tuple[int, ...] = ()
     volumes: tuple[VolumeChoice, ...] = ()
+    claims: tuple[DeviceChoice, ...] = ()
 
 
 class Place(msgspec.Struct, frozen=True, tag=True):
     """Bind these pods; for a gang all of them, in parallel."""
+
+    bindings: tuple[Binding, ...]
+    group: str = ""
+
+
+class Deallocate(msgspec.Struct, frozen=True, tag=True):
+    """Claims of these pods hold devices where the pods cannot run: they give them back. node: empty."""
 
     bindings: tuple[Binding, ...]
     group: str = ""
@@ -184,4 +204,4 @@ class Kept(msgspec.Struct, frozen=True, tag=True):
     group: str = ""
 
 
-Transaction = Place | Preempt | Evict | Refuse | Overdue | Resume | Unread | Warn | Fault | Kept
+Transaction = Place | Deallocate | Preempt | Evict | Refuse | Overdue | Resume | Unread | Warn | Fault | Kept

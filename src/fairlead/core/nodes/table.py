@@ -115,6 +115,11 @@ class NodeTable:
         free = self.devices.total[self.device[rows]] if resource in self.gpu_resources else self.free[column][rows]
         return int(np.maximum(free, 0).sum())
 
+    def offer_for_claims(self, more: int) -> None:
+        """So many more GPUs can be had by ResourceClaims: part of what there is, though no pod gets them by its resources."""
+        self.totals[self.resource(self.gpu_resources[0])] += more
+        self.totals_version += 1
+
     # -- events --------------------------------------------------------------------------------
 
     def upsert(self, node: Node) -> int:

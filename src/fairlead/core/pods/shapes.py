@@ -48,10 +48,10 @@ class Shape:
         self.asks_devices = bool(spec.gpus) and (profile != KUBERNETES_PROFILE or spec.gpu_milli < WHOLE)
         self.device_milli = spec.gpus * spec.gpu_milli
         # Extended resources have a domain in their names.
-        self.asks_no_device = not spec.gpus and not any("/" in resource for resource, _ in spec.requests)
+        self.asks_no_device = not spec.gpus and not spec.devices and not any("/" in resource for resource, _ in spec.requests)
         self.charge = _charge(spec, nodes.gpu_resources)
         self.extra = (spec.scored[0] - self.cpu, spec.scored[1] - self.memory) if spec.scored is not None else (0, 0)
-        self.lingers = labels is not None or self.holds or any(self.extra)
+        self.lingers = labels is not None or self.holds or any(self.extra) or bool(spec.devices)
         self.wants_company = bool(spec.preferred_pods or spec.preferred_spread) or spec.default_spread is not None
         self._fits = fits
 
@@ -80,6 +80,8 @@ def _charge(spec: PodSpec, gpu_resources: tuple[str, ...]) -> Charge:
     for resource, amount in spec.requests:
         if resource in gpu_resources:
             charge[resource] = amount * WHOLE
+    if any(need.milli for need in spec.devices):
+        charge[gpu_resources[0]] = charge.get(gpu_resources[0], 0) + sum(need.milli for need in spec.devices)
     if spec.gpus and spec.gpu_milli < WHOLE:
         charge[gpu_resources[0]] = spec.gpus * spec.gpu_milli
     return tuple(sorted(charge.items()))

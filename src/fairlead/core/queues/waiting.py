@@ -35,6 +35,7 @@ class Versions(NamedTuple):
 
     pairs: int
     storage: int
+    devices: int
     shares: int
     starts: int
     reservations: int
@@ -52,7 +53,7 @@ class Waiting:
         self.plannable: set[PendingClass] = set()  # of the unschedulable: capacity may be reserved for them
         self.unreported: set[PendingClass] = set()  # in which units came since the others were given the reason
         self._requeues: Agenda[PendingClass] = timers.agenda("requeues")  # when they are tried again, whatever happens
-        self.checked = Versions(0, 0, 0, 0, 0)  # as of the last check of all unschedulable classes
+        self.checked = Versions(0, 0, 0, 0, 0, 0)  # as of the last check of all unschedulable classes
         self.late: set[PendingClass] = set()  # in which units came since a limit stopped their users
         self.blocked_by: dict[PendingClass, BlockedBy] = {}  # would take from others in vain -> who would take that in turn
         self.unlisted: list[tuple[PendingClass, Exception]] = []  # could not be put in order, and why

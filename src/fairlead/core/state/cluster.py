@@ -27,6 +27,7 @@ from fairlead.core.queues.meters import submitted_limits
 from fairlead.core.state.bound import unsized
 from fairlead.core.state.budgets import Budgets
 from fairlead.core.state.caches import Caches
+from fairlead.core.state.claims import Claims
 from fairlead.core.state.foretold import Foretold
 from fairlead.core.state.parts import Parts
 from fairlead.core.state.pods import Pods
@@ -46,6 +47,7 @@ class ClusterState:
         self.pairs = tables.pairs
         self.holdings = tables.holdings
         self.storage = tables.storage
+        self.device_claims = tables.device_claims
         self.shapes = tables.shapes
         self.services = tables.services
         self.runtimes = tables.runtimes
@@ -75,6 +77,7 @@ class ClusterState:
         self.evictions = parts.evictions
         self.budgets = Budgets(tables, self.departures, self.overrides, self.in_flight.waits)
         self.pods = Pods(tables, parts)
+        self.claims = Claims(tables, self.pods, self.pending, self._comes_to_wait)
         self.suspended = Suspended(tables, parts, self.pods)
         self.isolation.recovery = StateRecovery(tables, parts, self.pods, self.pass_caches)
         self._with_gpu_quota: set[str] = set()  # queues that are guaranteed GPUs
@@ -88,6 +91,7 @@ class ClusterState:
         self.bound.unread.note_node(nodes.objects[known] if known is not None else None, node)
         row = nodes.upsert(node)
         self.queues.node_changed(row)
+        self.device_claims.devices.node_changed(row)
         for task in list(nodes.pods[row].values()):
             if len(task.devices) < task.shape.gpus and len(nodes.devices.states[nodes.device.item(row)]) > len(task.devices):
                 placement.unassign(task)  # it came while the node had fewer devices than it asks for
@@ -127,11 +131,17 @@ class ClusterState:
 
     def upsert_pod(self, pod: Pod) -> None:
         """A pod came or changed."""
+        if pod.finished and self.claims.detains(pod.uid, pod):
+            return
         self._comes_to_wait(self.pods.upsert(pod))
+        self.claims.follow()
 
     def remove_pod(self, uid: str) -> None:
         """A pod is gone or has finished: what it held is free, and what waited for that may start."""
+        if self.claims.detains(uid, None):
+            return
         self.pods.remove(uid)
+        self.claims.follow()
 
     def bind_failed(self, uid: str, now: float) -> None:
         """The binding was refused: free the place, and wait longer after each refusal."""

@@ -78,6 +78,8 @@ class Evictions:
             task.become(TaskState.HELD)
         in_flight.wait([task.pod.uid for task in victims], placed)
         self._leftovers.hold(places, ((kept.after, kept.placeholder) for kept in in_flight.kept.values()))
+        for uid, (row, _) in places.items():
+            self._leftovers.close_claims((uid,), row)
         self._departures.begin(victims, placed, now)
         for gang in {task.gang.key: task.gang for task in victims if task.gang is not None}.values():
             tables.unsettle(gang)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState
@@ -24,17 +26,27 @@ class Leftovers:
         self._shapes = tables.shapes
         self._tasks = tables.tasks
         self._placement = placement
+        self._device_claims = tables.device_claims
         self._in_flight = tables.in_flight
 
     def close(self, spec: PodSpec, row: int, devices: tuple[int, ...], victims: list[str]) -> None:
         """A placeholder on a row until the victims are gone."""
         number = len(self._in_flight.closed.get(victims[0], ()))
         queue, name = self._tasks[victims[0]].queue, f"leaving-{victims[0]}"
+        spec = msgspec.structs.replace(spec, devices=()) if spec.devices else spec  # the victims' claims are closed by themselves
         pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue, ours=False, placeholder=True)
         placeholder = Placeholder(pod, self._shapes.intern(spec))
         self._log.call(self._shapes.release, placeholder.ranking)
         self._placement.assign(placeholder, row, devices)
         self._in_flight.close(victims, placeholder)
+        self.close_claims(victims, row)
+
+    def close_claims(self, victims: Iterable[str], row: int) -> None:
+        """What victims have by ResourceClaims on a row, and no beneficiary takes, stays closed until they are gone."""
+        for uid in victims:
+            task = self._tasks.get(uid)
+            if task is not None and task.pod.claims:
+                self._device_claims.close(task.pod, row)
 
     def hold(self, places: dict[str, tuple[int, tuple[int, ...]]], coming: Iterable[tuple[Sequence[str], Task]]) -> None:
         """Keep closed what victims still occupy beyond what their beneficiaries take, until they are gone.

@@ -104,6 +104,11 @@ class Pending:
         task.not_before = now + self._tables.policy.write_rest(task.faults)
         self._delayed.put(task.pod.uid, task.not_before)
 
+    def resume_delay(self, task: Task, before: Task) -> None:
+        """A pod that failed has changed, and is known anew: it waits as long as it would have."""
+        task.faults, task.not_before = before.faults, before.not_before
+        self._delayed.put(task.pod.uid, task.not_before)
+
     # -- leaving its line ----------------------------------------------------------------------
 
     def withdraw(self, task: Task) -> None:

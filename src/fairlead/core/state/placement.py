@@ -7,10 +7,14 @@ A task is counted on a row (its node), as lingering (a victim that is still ther
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 
-from fairlead.core.model.transactions import VolumeChoice
+from fairlead.core.dra.model import Allocation
+from fairlead.core.model.transactions import DeviceChoice, VolumeChoice
 from fairlead.core.model.units import LARGE_AMOUNT, LEAST_FREE
+from fairlead.core.nodes.device_claims import key_of
+from fairlead.core.pods.filters.dynamic_resources import DynamicResources
 from fairlead.core.pods.filters.volumes import VolumeBinding
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task
@@ -29,10 +33,12 @@ class Placement:
         self._pairs = tables.pairs
         self._holdings = tables.holdings
         self._storage = tables.storage
+        self._device_claims = tables.device_claims
         self._queues = tables.queues
         self._tasks = tables.tasks
         self._in_flight = tables.in_flight
         self._census = tables.census
+        self._decided: dict[str, Allocation] = {}  # what claims get, where that was decided before their pod is placed
         self.strays: dict[str, dict[str, Task]] = {}
 
     # -- on rows -------------------------------------------------------------------------------
@@ -167,6 +173,7 @@ class Placement:
     def stray(self, task: Task, node: str) -> None:
         """A pod is bound to a node that is not known: it counts for its queue all the same."""
         self.strays.setdefault(node, {})[task.pod.uid] = task
+        self._device_claims.keep(task.pod)
         if task.charged:
             self._queues.charge(task, 1, -1)
 
@@ -189,6 +196,8 @@ class Placement:
         shape = task.shape
         if shape.spec.claims and not task.pod.node:
             self._reserve_volumes(task, row, by)
+        if shape.spec.devices:
+            self._reserve_devices(task, row, by)
         if shape.labels is not None:
             self._pairs.add(task.shape, row, by, leaving=task.pod.terminating)
         if shape.holds:
@@ -209,6 +218,34 @@ class Placement:
                 for each in decided if isinstance(decided, list) else ():
                     self._storage.reserve(self._log, each.claim, each.volume, self._nodes.names[row])
 
+    def _reserve_devices(self, task: Task, row: int, by: int) -> None:
+        """Claims get their devices with the place of their pod and lose them with it; a pod on a node has its devices already."""
+        if by < 0:
+            self._device_claims.displace(task.pod)
+            return
+        decided: list[tuple[str, Allocation]] = list(self._decided.items())
+        relation = _devices_judge(task) if not task.pod.node and not decided else None
+        if relation is not None and relation.stop() is None:
+            found = relation.decide(row)
+            if isinstance(found, list):
+                decided = [(key_of(task.pod.uid, task.pod.claims[at]), allocation) for at, allocation in found]
+        self._device_claims.place(task.pod, decided)
+
+    @contextmanager
+    def deciding(self, decided: dict[str, Allocation]) -> Iterator[None]:
+        """What is placed in this context gets these devices for its claims, and no others."""
+        self._decided = decided
+        try:
+            yield
+        finally:
+            self._decided = {}
+
+    def device_claims_of(self, task: Task) -> tuple[DeviceChoice, ...]:
+        """What the claims of a pod that is not bound yet have or are to get; without an allocation: nothing could be decided."""
+        claims = self._device_claims
+        keys = [key_of(task.pod.uid, use) for use in task.pod.claims]
+        return tuple(DeviceChoice(key, claims.allocation_of(key), decided=key in claims.assumed) for key in keys)
+
     def volumes_of(self, task: Task) -> tuple[VolumeChoice, ...]:
         """What was decided for the claims of a pod that is not bound yet."""
         storage = self._storage
@@ -226,3 +263,7 @@ class Placement:
             yield from ((task.shape, row, task.pod.terminating) for task, row in chain(there, lingering))
 
         self._pairs.recount(seen)
+
+
+def _devices_judge(task: Task) -> DynamicResources | None:
+    return next((each for each in task.ranking.relations if isinstance(each, DynamicResources)), None)

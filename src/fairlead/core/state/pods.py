@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.core.model.pods import Pod
+from fairlead.core.model.pods import DeviceNeed, Pod
 from fairlead.core.pods.tasks import PLACED, Task, TaskState
 from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.finished import FinishedPods
@@ -46,6 +46,8 @@ class Pods:
         if pod.terminating:
             self._departures.note(pod.uid)
         task = self._tables.tasks.get(pod.uid)
+        if pod.claims:
+            pod = self._resolved(pod, task)
         if pod.finished:
             if pod.uid not in self.finished:
                 self._finish(pod, task)
@@ -84,12 +86,26 @@ class Pods:
             return self.adopt(pod)
         return None
 
+    def _resolved(self, pod: Pod, task: Task | None) -> Pod:
+        """A pod with what it needs by its claims; of one that has a place this stays as it was when it got it."""
+        needs: tuple[DeviceNeed, ...] = ()
+        if task is not None and task.pod.claims == pod.claims and task.state not in (TaskState.WAITING, TaskState.UNUSABLE):
+            needs = task.shape.spec.devices
+        if not needs or any(each.missing for each in needs):
+            needs = self._tables.device_claims.needs(pod)
+        if pod.spec.devices == needs:
+            return pod
+        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, devices=needs))
+
     def adopt(self, pod: Pod) -> Task | None:
         """A pod that is not known came. Returns its task if it has come to wait, and does not wait in line yet.
 
         A pod whose size cannot be known holds nothing that could be counted: its node is closed instead.
         """
         tables = self._tables
+        if pod.claims:
+            tables.device_claims.wants.use(pod)
+            pod = self._resolved(pod, None)
         task = Task(pod, self._bound.ranking(pod))
         tables.add(task)
         if pod.owner:
@@ -185,12 +201,19 @@ class Pods:
             return None
         self._placement.unassign(task)
         task.become(TaskState.WAITING)
+        self._tables.device_claims.keep(task.pod)
         self._pending.delay(task, now)
         if task.gang is not None:
             task.gang.fault_at = now
             self._tables.unsettle(task.gang)
         observed = self._belonging.released(uid)
-        return self.upsert(observed) if observed is not None else None
+        if observed is not None:
+            return self.upsert(observed)
+        if task.pod.claims:
+            again = self.upsert(task.pod)  # its claims may have been written
+            if again is not None:
+                self._pending.resume_delay(again, task)
+        return None
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -228,6 +251,8 @@ class Pods:
         if task.gang is not None:
             self._leave_gang(task)
         tables.shapes.release(task.ranking)
+        if task.pod.claims:
+            tables.device_claims.leave(task.pod)
         self._evictions.gone(task)
         self._belonging.forget(uid)
         if task.pod.owner:
@@ -291,6 +316,7 @@ def _same(old: Pod, new: Pod) -> bool:
     """Whether a change leaves everything a decision rests on as it was."""
     return (
         old.spec == new.spec
+        and old.claims == new.claims
         and old.labels == new.labels
         and old.queue == new.queue
         and old.group == new.group

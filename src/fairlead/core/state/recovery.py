@@ -110,6 +110,8 @@ class StateRecovery:
         self._tables.nodes.pods[task.row].pop(task.pod.uid, None)
         for use in task.shape.spec.claims if not task.pod.node else ():
             self._tables.storage.drop(use.key)
+        if task.shape.spec.devices:
+            self._tables.device_claims.drop(task.pod)
         task.row, task.devices = -1, ()
 
     # -- anew ----------------------------------------------------------------------------------
@@ -131,6 +133,7 @@ class StateRecovery:
         if self._tables.pairs.active:
             self._placement.recount_pairs()
         self._holdings()
+        self._tables.device_claims.recount(task.pod for task in self._tables.tasks.values() if task.row >= 0)
         self._queues()
         self._tables.owned.recount()
         self._starts.touch_all()

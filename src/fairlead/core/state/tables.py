@@ -9,6 +9,7 @@ from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.core.model.agenda import Timers
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.undo import UndoLog
+from fairlead.core.nodes.device_claims import DeviceClaims
 from fairlead.core.nodes.storage import Storage
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods import scores
@@ -43,8 +44,10 @@ class Tables:
         self.pairs = Pairs(self.log, self.nodes)
         self.holdings = Holdings(self.log)
         self.storage = Storage()
+        self.device_claims = DeviceClaims(self.nodes, self.log)
         strategies = {AI_PROFILE: scores.make(policy, self.nodes), KUBERNETES_PROFILE: Kubernetes(self.nodes, {})}
-        self.shapes = ShapeTable(Surroundings(self.nodes, self.pairs, self.holdings, self.storage), strategies)
+        around = Surroundings(self.nodes, self.pairs, self.holdings, self.storage, self.device_claims)
+        self.shapes = ShapeTable(around, strategies)
         self.timers = Timers()
         self.services = Services(self.timers)
         self.runtimes = RunTimes(self.services)

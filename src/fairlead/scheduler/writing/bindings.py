@@ -1,14 +1,15 @@
-"""Bindings: of pods that were placed, their volumes first, and of suspended jobs that may run again."""
+"""Bindings: of pods that were placed, their devices and volumes first, and of suspended jobs that may run again."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
 from fairlead.cluster.port import BindFailed, Bound, Outcome
-from fairlead.core.model.transactions import Binding, Place, Resume
+from fairlead.core.model.transactions import Binding, Deallocate, Place, Resume
 from fairlead.scheduler.writing.context import Context
 from fairlead.scheduler.writing.lines import URGENT
 from fairlead.scheduler.writing.outcomes import answer
@@ -22,26 +23,31 @@ class Bindings:
     def __init__(self, context: Context, epoch: Callable[[], int | None]) -> None:
         self._context = context
         self._epoch = epoch
-        self._volumes: set[asyncio.Task[None]] = set()  # volumes being bound or made: slow, and no writer's business
+        self._prepared: set[asyncio.Task[None]] = set()  # devices and volumes on their way: slow, and no writer's business
 
     @property
     def idle(self) -> bool:
-        """Whether no volumes are being bound."""
-        return not self._volumes
+        """Whether no devices are being allocated, and no volumes bound."""
+        return not self._prepared
 
     def cancel(self) -> None:
-        """Give up volumes that are being bound."""
-        for task in self._volumes:
+        """Give up devices and volumes that are on their way."""
+        for task in self._prepared:
             task.cancel()
 
     def place(self, decision: Place) -> None:
         """Bind pods to their nodes."""
         for binding in decision.bindings:
             self._context.statuses.refusals.drop(binding.pod.uid)
-            if binding.volumes:
-                self._bind_volumes(binding)
+            if binding.volumes or binding.claims:
+                self._prepare(binding)
             else:
                 self._bind(binding)
+
+    def deallocate(self, decision: Deallocate) -> None:
+        """Take devices back that claims hold where their pods cannot run; the watch shows whether that was done."""
+        for binding in decision.bindings:
+            self._context.lines.enter(URGENT, partial(self._context.cluster.release_claims, binding))
 
     def resume(self, decision: Resume) -> None:
         """Let a suspended job run again."""
@@ -63,22 +69,30 @@ class Bindings:
     def _bind(self, binding: Binding) -> None:
         self._context.lines.enter(URGENT, _Bind(self._context, binding, self._epoch))
 
-    def _bind_volumes(self, binding: Binding) -> None:
+    def _prepare(self, binding: Binding) -> None:
+        """What must be there before a pod can be bound: its devices, then its volumes."""
         context = self._context
 
         async def work() -> None:
-            outcome, message = await answer(context.cluster.bind_volumes(binding))
+            outcome, message, what = Outcome.DONE, "", ""
+            if binding.claims:
+                outcome, message = await answer(context.cluster.allocate_claims(binding))
+                what = f"devices on {binding.node} were not allocated"
+            if outcome is Outcome.DONE and binding.volumes:
+                outcome, message = await answer(context.cluster.bind_volumes(binding))
+                what = f"volumes for {binding.node} were not bound"
+                if outcome is not Outcome.DONE and binding.claims:
+                    await context.cluster.release_claims(binding)
             if outcome is Outcome.DONE:
                 self._bind(binding)
                 return
             context.counters.bind_failed += 1
             context.outcomes.add(BindFailed(binding.pod.uid, message))
-            note = f"volumes for {binding.node} were not bound: {message}"
-            context.events.put(binding.pod, "FailedScheduling", note, warning=True)
+            context.events.put(binding.pod, "FailedScheduling", f"{what}: {message}", warning=True)
 
         task = asyncio.ensure_future(work())
-        self._volumes.add(task)
-        task.add_done_callback(self._volumes.discard)
+        self._prepared.add(task)
+        task.add_done_callback(self._prepared.discard)
 
 
 class _Bind:
@@ -102,6 +116,8 @@ class _Bind:
             context.events.put(binding.pod, "Scheduled", f"Successfully assigned {binding.pod.key} to {binding.node}")
             return
         context.counters.bind_failed += 1
+        if binding.claims and outcome is not Outcome.GONE:
+            await context.cluster.release_claims(binding)  # of a pod that is gone the controller of claims does it
         context.outcomes.add(BindFailed(binding.pod.uid, message))
         if outcome is Outcome.REFUSED:
             log.warning("binding refused", pod=binding.pod.key, node=binding.node, error=message)

@@ -13,6 +13,7 @@ from fairlead.core.model.pods import PodSpec
 from fairlead.core.nodes.node_classes import NodeClass
 from fairlead.core.pods.filters import declared_features, node_affinity, node_name, taints, unschedulable
 from fairlead.core.pods.filters.base import Relation, Surroundings
+from fairlead.core.pods.filters.dynamic_resources import DynamicResources
 from fairlead.core.pods.filters.host_ports import HostPorts
 from fairlead.core.pods.filters.pod_affinity import PodAffinity
 from fairlead.core.pods.filters.topology_spread import TopologySpread
@@ -47,7 +48,7 @@ STATIC: tuple[StaticFilter, ...] = (
 ORDER = (
     *("NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit"),
     *("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity"),
-    "NodeDeclaredFeatures",
+    *("DynamicResources", "NodeDeclaredFeatures"),
 )
 """The filters of kube-scheduler's default profile, in the order in which it asks them."""
 
@@ -83,4 +84,6 @@ def relations(shape: Shape, around: Surroundings) -> tuple[Relation, ...]:
         or (shape.labels is not None and any(each.anti for each in shape.labels.terms))
     ):
         kinds.append(PodAffinity)
+    if spec.devices:
+        kinds.append(DynamicResources)
     return tuple(kind(shape, around) for kind in kinds)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model.arrays import Mask
+from fairlead.core.model.arrays import Ints, Mask, RowNumbers
 from fairlead.core.pods.pairs import LabelSet, Pairs
 
 if TYPE_CHECKING:
+    from fairlead.core.nodes.device_claims import DeviceClaims
     from fairlead.core.nodes.storage import Storage
     from fairlead.core.nodes.table import NodeTable
     from fairlead.core.pods.holdings import Holdings
@@ -48,6 +49,7 @@ class Surroundings(NamedTuple):
     pairs: Pairs
     holdings: Holdings
     storage: Storage
+    device_claims: DeviceClaims
 
 
 class Relation(ABC):
@@ -79,6 +81,10 @@ class Relation(ABC):
     @abstractmethod
     def refuses(self, row: int) -> Refusal | None:
         """Whether one row is out, and in which way."""
+
+    def words(self, rows: Ints | RowNumbers) -> str:
+        """The complaint about rows that it refuses."""
+        return self.complaint
 
     def version(self) -> int:
         """Changes when something elsewhere did that may open a place; what opens on a row itself is in the nodes' ring."""

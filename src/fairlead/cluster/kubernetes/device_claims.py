@@ -1,0 +1,211 @@
+"""Allocating ResourceClaims, as kube-scheduler does: the finalizer, then devices and reservation in one write of the status.
+
+The status is written on the version that the finalizer's answer has, so one claim is never allocated twice. Another scheduler can
+give the same devices to other claims at the same moment: the watch is awaited, and where another claim has the same device, the
+allocation that was written later is taken back before the pod is bound. What remains is a scheduler that does not check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from fairlead.cluster import claim_status, device_views
+from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.port import Outcome
+from fairlead.cluster.translate import Change
+from fairlead.core.model.allocations import Allocation
+from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef
+
+_MERGE = "application/merge-patch+json"
+_SEEN_LIMIT = 30.0  # seconds until the watch must have delivered what was written
+_READY_LIMIT = 600.0  # seconds that devices may take until they can be bound, as upstream
+_FIRST_POLL, _LAST_POLL = 0.05, 5.0
+
+
+class _Refused(Exception):
+    """A claim cannot be had; its text is the reason."""
+
+
+class _Held:
+    """What the watch has delivered of one claim: its version, and the devices that it has alone."""
+
+    __slots__ = ("devices", "since", "version")
+
+    def __init__(self, version: int, devices: frozenset[tuple[str, str, str]], since: int) -> None:
+        self.version, self.devices, self.since = version, devices, since
+
+
+class DeviceClaims:
+    """Writes what claims are allocated, and finds others that have the same devices."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._held: dict[str, _Held] = {}
+        self._holders: dict[tuple[str, str, str], dict[str, None]] = {}
+        self._changed = asyncio.Event()
+
+    # -- what the watch delivers -----------------------------------------------------------------
+
+    def note(self, changes: list[Change[device_views.ResourceClaim]]) -> None:
+        """Claims came, changed or went."""
+        for change in changes:
+            before = self._held.pop(change.key, None)
+            for device in before.devices if before is not None else ():
+                holders = self._holders[device]
+                holders.pop(change.key, None)
+                if not holders:
+                    del self._holders[device]
+            if change.view is None or change.error:
+                continue
+            version, devices = _version(change.view.metadata.resource_version), _alone(change.view)
+            since = before.since if before is not None and before.devices == devices else version
+            self._held[change.key] = _Held(version, devices, since)
+            for device in devices:
+                self._holders.setdefault(device, {})[change.key] = None
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # -- writes ----------------------------------------------------------------------------------
+
+    async def allocate(self, binding: Binding) -> tuple[Outcome, str]:
+        """Allocate and reserve the claims of a binding; nothing of it remains where one is refused."""
+        try:
+            written = [(each.claim, await self._take(each, binding.pod)) for each in binding.claims]
+            for key, version in written:
+                await self._see(key, version)
+            await self._ready(binding)
+        except (_Refused, ApiError, Unreachable) as error:
+            await self.release(binding)
+            return Outcome.REFUSED, str(error)
+        return Outcome.DONE, ""
+
+    async def _take(self, choice: DeviceChoice, pod: PodRef) -> int:
+        """Write one claim; returns the version that it has then. Raises `_Refused`."""
+        if choice.allocation is None:
+            raise _Refused(f"no devices could be decided for resourceclaim {choice.claim}")
+        path, reserved = _path(choice.claim), claim_status.consumer(pod)
+        if not choice.decided:
+            answer = await self._client.patch(f"{path}/status", encode({"status": {"reservedFor": [reserved]}}))
+            return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
+        wanted = claim_status.allocation(choice.allocation)
+        answer = await self._client.patch(path, encode({"metadata": {"finalizers": [claim_status.FINALIZER]}}))
+        claim = msgspec.json.decode(answer)
+        metadata, status = _metadata(claim), claim.get("status") or {}
+        if metadata.get("deletionTimestamp"):
+            raise _Refused(f"resourceclaim {choice.claim} is being deleted")
+        there = status.get("allocation")
+        if there is not None and claim_status.devices_of(there) != claim_status.devices_of(wanted):
+            raise _Refused(f"resourceclaim {choice.claim} was allocated other devices meanwhile")
+        changed: dict[str, Any] = {"reservedFor": [reserved]} | ({} if there is not None else {"allocation": wanted})
+        body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}, "status": changed}
+        answer = await self._client.patch(f"{path}/status", encode(body))
+        return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
+
+    async def _see(self, key: str, version: int) -> None:
+        """Wait for the watch; raise `_Refused` if another claim was given one of these devices before."""
+        try:
+            async with asyncio.timeout(_SEEN_LIMIT):
+                while key not in self._held or self._held[key].version < version:
+                    await self._changed.wait()
+        except TimeoutError:
+            raise _Refused(f"resourceclaim {key} was not observed within {_SEEN_LIMIT:.0f} seconds") from None
+        ours = self._held[key]
+        for device in sorted(ours.devices):
+            for other in self._holders[device]:
+                if other != key and (self._held[other].since, other) < (ours.since, key):
+                    raise _Refused(f"device {'/'.join(device)} was allocated to resourceclaim {other} at the same time")
+
+    async def _ready(self, binding: Binding) -> None:
+        """Wait until the binding conditions of the devices hold. Raises `_Refused` if one fails, or it takes too long."""
+        wanted = {each.claim: each for each in binding.claims if _has_conditions(each)}
+        wait, left = _FIRST_POLL, _READY_LIMIT
+        while wanted:
+            for key in list(wanted):
+                claim = msgspec.json.decode(await self._client.get(_path(key)))
+                if _are_met(claim, key):
+                    del wanted[key]
+            if not wanted:
+                return
+            if left <= 0:
+                raise _Refused(f"devices of resourceclaim {min(wanted)} were not ready within {_READY_LIMIT:.0f} seconds")
+            await asyncio.sleep(wait)
+            left -= wait
+            wait = min(2 * wait, _LAST_POLL)
+
+    async def release(self, binding: Binding) -> None:
+        """Take the reservation of a pod back, and what was allocated for it where no other pod uses the claim."""
+        for choice in binding.claims:
+            try:
+                await self._release(choice, binding.pod)
+            except (ApiError, Unreachable):
+                # The controller of claims does it once the pod is gone; until then they are reserved for this pod.
+                continue
+
+    async def _release(self, choice: DeviceChoice, pod: PodRef) -> None:
+        claim = msgspec.json.decode(await self._client.get(_path(choice.claim)))
+        metadata, status = _metadata(claim), claim.get("status") or {}
+        users = status.get("reservedFor") or []
+        others = [each for each in users if each.get("uid") != pod.uid]
+        there, wanted = status.get("allocation"), choice.allocation
+        ours = choice.decided and there is not None and wanted is not None and _is(there, wanted)
+        changed: dict[str, Any] = {"reservedFor": others or None} if len(others) < len(users) else {}
+        if ours and not others:
+            changed["allocation"] = None
+        if not changed:
+            return
+        body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}, "status": changed}
+        await self._client.patch(f"{_path(choice.claim)}/status", encode(body), _MERGE)
+
+
+def _is(there: Any, wanted: Allocation) -> bool:
+    """Whether an allocation that is there has the devices that were decided."""
+    return claim_status.devices_of(there) == claim_status.devices_of(claim_status.allocation(wanted))
+
+
+def _path(key: str) -> str:
+    namespace, _, name = key.partition("/")
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
+
+
+def _metadata(claim: Any) -> dict[str, Any]:
+    found: dict[str, Any] = claim["metadata"]
+    return found
+
+
+def _version(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _alone(view: device_views.ResourceClaim) -> frozenset[tuple[str, str, str]]:
+    """The devices that a claim has, and no other may have."""
+    allocated = view.status.allocation if view.status is not None else None
+    results = (allocated.devices.results or ()) if allocated is not None else ()
+    return frozenset((each.driver, each.pool, each.device) for each in results if not each.admin_access and not each.share_id)
+
+
+def _has_conditions(choice: DeviceChoice) -> bool:
+    return choice.allocation is not None and any(each.conditions for each in choice.allocation.devices)
+
+
+def _are_met(claim: Any, key: str) -> bool:
+    """Whether all binding conditions of the devices of a claim hold. Raises `_Refused` if a failure condition holds."""
+    status = claim.get("status") or {}
+    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
+    if not results:
+        raise _Refused(f"resourceclaim {key} was deallocated before its devices were ready")
+    reported = {_device(each): each.get("conditions") or [] for each in status.get("devices") or []}
+    met = True
+    for each in results:
+        conditions = reported.get(_device(each), [])
+        true = {condition["type"] for condition in conditions if condition.get("status") == "True"}
+        if failed := true & set(each.get("bindingFailureConditions") or ()):
+            raise _Refused(f"device {'/'.join(_device(each))} failed: {', '.join(sorted(failed))}")
+        met = met and true.issuperset(each.get("bindingConditions") or ())
+    return met
+
+
+def _device(result: Any) -> tuple[str, str, str]:
+    return result["driver"], result["pool"], result["device"]

@@ -1,0 +1,30 @@
+"""Deallocate: claims that hold devices for a pod that cannot run where these are give them back, so that others can be had.
+
+A claim is allocated before its pod is bound; the scheduler may have ended in between, or the node is full or gone by now. What
+only one pod uses, and has not begun to, is free to be allocated anew: that disturbs no other work, so it comes before evictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.core.model.transactions import Binding, Deallocate, DeviceChoice, Transaction
+from fairlead.core.pods.tasks import Unit
+from fairlead.core.state.cluster import ClusterState
+
+
+def idle_claims(state: ClusterState, unit: Unit) -> list[Binding]:
+    """For each member of a unit without a place, the claims that hold devices for it alone."""
+    found = []
+    for task in unit.tasks:
+        if task.shape.spec.devices and task.row < 0 and not task.pod.placeholder:
+            choices = tuple(DeviceChoice(key, allocation, decided=True) for key, allocation in state.device_claims.idle(task.pod))
+            if choices:
+                found.append(Binding(task.ref, "", claims=choices))
+    return found
+
+
+def deallocate(bindings: list[Binding]) -> Iterator[Transaction]:
+    """The transaction for these, if there are any."""
+    if bindings:
+        yield Deallocate(tuple(bindings))

@@ -1,0 +1,89 @@
+"""Devices for a gang whose members do not find them one after the other.
+
+The first member takes what it prefers, a whole GPU where a half would do, and the last one finds nothing. So the claims of all
+members are allocated together (`dra/gangs.py`), on the nodes that each could have for everything else. What members need beside
+devices is checked as they are placed: where two of them do not fit a node together, the gang waits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from fairlead.core.dra import gangs
+from fairlead.core.dra.allocator import Options, Preference
+from fairlead.core.dra.model import Allocation, Claim
+from fairlead.core.dra.refusals import Refusal
+from fairlead.core.model.arrays import Mask
+from fairlead.core.nodes.device_claims import key_of
+from fairlead.core.pods.filters.dynamic_resources import DynamicResources
+from fairlead.core.pods.tasks import Task
+from fairlead.core.state.cluster import ClusterState
+
+_OPTIONS = Options(Preference.PACKED)
+
+Closed = Callable[[Task], Mask | None]
+"""For each row whether it is closed to a task, None: none is."""
+
+
+def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> bool:
+    """Place members of a gang, all of which have claims, under the undo log; whether that was possible.
+
+    Where it was not, the caller rolls back what was placed.
+    """
+    claims, nodes = state.device_claims, state.nodes
+    rows = {name: row for name, row in sorted(nodes.rows.items()) if claims.devices.has_devices(row)}
+    uses = Counter(need.claim for task in tasks for need in task.shape.spec.devices if need.claim)
+    shared: dict[str, int] = {}
+    contents: list[Claim] = []
+    members = []
+    for task in tasks:
+        judge = next((each for each in task.ranking.relations if isinstance(each, DynamicResources)), None)
+        if judge is None or judge.stop() is not None:
+            return False
+        own, together = [], []
+        for need in task.shape.spec.devices:
+            if need.claim and claims.allocation_of(need.claim) is not None:
+                continue
+            if uses[need.claim] > 1 and need.claim:
+                if need.claim not in shared:
+                    shared[need.claim] = len(contents)
+                    contents.append(claims.wants.content(need.content))
+                together.append(shared[need.claim])
+            else:
+                own.append(claims.wants.content(need.content))
+        where = frozenset(name for name, row in rows.items() if _may_have(task, judge, row, closed(task)))
+        members.append(gangs.Member(task.pod.uid, tuple(own), tuple(together), where))
+    places = [place for row in rows.values() if (place := claims.devices.place_of(row)) is not None]
+    found = gangs.allocate_gang(places, claims.devices.held, members, contents, claims.classes, _OPTIONS)
+    if isinstance(found, Refusal):
+        return False
+    given = {key: found.shared[at] for key, at in shared.items()}
+    return all(_put(state, task, placed, given) for task, placed in zip(tasks, found.members, strict=True))
+
+
+def _may_have(task: Task, judge: DynamicResources, row: int, closed: Mask | None) -> bool:
+    """Whether a row would do for a task but for the devices that are to be allocated."""
+    if (closed is not None and closed[row]) or not task.ranking.fits_alone(row) or not judge.reaches(row):
+        return False
+    others = (each for each in task.ranking.relations if each is not judge)
+    return all(each.stop() is None and (not each.applies() or each.refuses(row) is None) for each in others)
+
+
+def _put(state: ClusterState, task: Task, placed: gangs.Placed, shared: dict[str, Allocation | None]) -> bool:
+    """Place one member where the devices were found; False where it does not fit beside the others, or is beyond a limit."""
+    claims, row = state.device_claims, state.nodes.rows[placed.node]
+    if not task.ranking.fits_alone(row) or state.queues.limits.over_limit(task, row=row) is not None:
+        return False
+    decided: dict[str, Allocation] = {}
+    own = iter(placed.allocations)
+    for use, need in zip(task.pod.claims, task.shape.spec.devices, strict=True):
+        if need.claim and claims.allocation_of(need.claim) is not None:
+            continue
+        allocation = shared[need.claim] if need.claim in shared else next(own)
+        if allocation is not None:
+            decided[key_of(task.pod.uid, use)] = allocation
+    with state.placement.deciding(decided):
+        state.placement.place(task, row)
+    state.reserved.take(task, row)
+    return True

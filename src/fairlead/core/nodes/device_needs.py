@@ -1,0 +1,142 @@
+"""What pods ask for by claims: contents that are alike have one number, and a part of a GPU that queues are charged.
+
+So pods with equal claims of their own are alike, whatever their claims are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fairlead.core.dra import model, weights
+from fairlead.core.dra.inventory import SelectorFailure
+from fairlead.core.dra.model import Allocation, DeviceClass, Slice
+from fairlead.core.model.pods import Pod
+from fairlead.core.nodes.node_devices import NodeDevices
+
+_WEIGHED = 256  # devices of which it is asked what part of a GPU claims take
+_NOTHING = model.Claim("", "")
+
+
+class DeviceNeeds:
+    """Contents of claims, and the pods that use them. asks_of: what a claim or a template asks for, by key; None: there is none.
+
+    concerned: UIDs of pods whose needs may have changed since they were found out.
+    """
+
+    def __init__(
+        self, devices: NodeDevices, classes: Mapping[str, DeviceClass], asks_of: Callable[[str], model.Claim | None]
+    ) -> None:
+        self.concerned: dict[str, None] = {}
+        self._devices, self._classes, self._asks_of = devices, classes, asks_of
+        self._known = devices.known
+        self._users: dict[str, dict[str, None]] = {}  # claim or template -> UIDs of pods that use it
+        self._numbers: dict[model.Claim, int] = {}
+        self._contents: list[model.Claim] = [_NOTHING]
+        self._weights: dict[int, int] = {}  # content -> thousandths of a GPU, where devices are known that it selects
+
+    @property
+    def any(self) -> bool:
+        """Whether any pod uses a claim."""
+        return bool(self._users)
+
+    def use(self, pod: Pod) -> None:
+        """A pod uses its claims from now on."""
+        for use in pod.claims:
+            for key in filter(None, (use.key, use.template)):
+                users = self._users.setdefault(key, {})
+                users[pod.uid] = None
+                if key == use.key and len(users) == 2:
+                    self.concerned.update(dict.fromkeys(uid for uid in users if uid != pod.uid))
+
+    def leave(self, pod: Pod) -> None:
+        """A pod is gone."""
+        for use in pod.claims:
+            for key in filter(None, (use.key, use.template)):
+                users = self._users.get(key, {})
+                users.pop(pod.uid, None)
+                if not users:
+                    self._users.pop(key, None)
+                elif key == use.key and len(users) == 1:
+                    self.concerned.update(users)
+
+    def users(self, key: str) -> tuple[str, ...]:
+        """UIDs of the pods that use a claim, or whose claims a template makes."""
+        return tuple(self._users.get(key, ()))
+
+    def concern(self, key: str) -> None:
+        """What pods need by a claim or a template may be different."""
+        self.concerned.update(self._users.get(key, {}))
+
+    def number(self, asks: model.Claim) -> int:
+        """The number of what a claim asks for; equal claims have the same."""
+        number = self._numbers.get(asks)
+        if number is None:
+            number = self._numbers[asks] = len(self._contents)
+            self._contents.append(asks)
+        return number
+
+    def content(self, number: int) -> model.Claim:
+        """What needs with this number ask for."""
+        return self._contents[number]
+
+    def weight(self, number: int) -> int:
+        """Thousandths of a GPU that a content takes; of alternatives the largest. 0: no device is known that it selects."""
+        if number not in self._weights:
+            ids = sorted(self._known)[:_WEIGHED]
+            found = self._weigh(self._contents[number], [(each, self._known[each]) for each in ids])
+            if found is None:
+                return 0
+            self._weights[number] = found
+        return self._weights[number]
+
+    def _weigh(self, asks: model.Claim, devices: Sequence[tuple[model.DeviceId, model.Device]]) -> int | None:
+        """None: none of these devices is what it asks for."""
+        selected = False
+        total = 0
+        for request in asks.requests:
+            largest = 0
+            for ask in request.alternatives:
+                by_pool: dict[tuple[str, str], list[int]] = {}
+                for device_id, device in devices:
+                    if self._selects(ask, device):
+                        pool = device_id.driver, device_id.pool
+                        counters = self._devices.slices.counters_of(pool) if device.counters else {}
+                        by_pool.setdefault(pool, []).append(weights.milli_of_ask(device, counters, ask))
+                selected = selected or bool(by_pool)
+                count = ask.count if ask.mode == model.EXACT else 1
+                taken = max if ask.mode == model.EXACT else sum
+                largest = max([largest, *(count * taken(each) for each in by_pool.values())])
+            total += largest
+        return total if selected else None
+
+    def _selects(self, ask: model.Ask, device: model.Device) -> bool:
+        device_class = self._classes.get(ask.device_class)
+        if device_class is None or ask.admin:
+            return False
+        try:
+            return all(self._devices.matches(each, device) for each in (*device_class.selectors, *ask.selectors))
+        except SelectorFailure:
+            return False
+
+    def weigh_anew(self, item: Slice) -> None:
+        """Devices came that contents may select for which none was known: pods that wait for these are charged from now on."""
+        if len(self._weights) == len(self._contents) - 1:
+            return
+        devices = [(model.DeviceId(item.driver, item.pool, each.name), each) for each in item.devices]
+        for number in range(1, len(self._contents)):
+            if number not in self._weights and (found := self._weigh(self._contents[number], devices)) is not None:
+                self._weights[number] = found
+                for key in self._users:
+                    if (asks := self._asks_of(key)) is not None and self._numbers.get(asks) == number:
+                        self.concern(key)
+
+    def weight_of(self, allocation: Allocation) -> int:
+        """Thousandths of a GPU that the devices of an allocation are."""
+        found = 0
+        for each in allocation.devices:
+            device = self._known.get(each.device)
+            counters = (
+                self._devices.slices.counters_of((each.device.driver, each.device.pool)) if device and device.counters else {}
+            )
+            found += weights.milli_of_chosen(each, device, counters)
+        return found

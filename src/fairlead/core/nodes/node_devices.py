@@ -1,0 +1,209 @@
+"""Devices of `resource.k8s.io` by node: what each can use, and what of it is free.
+
+Slices are put into pools, pools of a node into an inventory, and what is allocated makes of that its state. `column` has for each
+row when what its node can use changed last, and `everywhere` when that of any node may have; both are under the undo log, so a
+state that was found in a trial is not taken for one outside of it.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from fairlead.core.dra import model, weights
+from fairlead.core.dra.evaluation import Evaluation
+from fairlead.core.dra.gangs import Place
+from fairlead.core.dra.held import Held, NodeState
+from fairlead.core.dra.inventory import Inventory
+from fairlead.core.dra.model import Allocation, Slice
+from fairlead.core.dra.pools import Slices
+from fairlead.core.dra.reach import Affected
+from fairlead.core.model.arrays import Ints
+from fairlead.core.model.nodes import Node
+from fairlead.core.model.undo import UndoLog, new_version
+from fairlead.core.nodes.table import NodeTable
+
+
+class _Seen(NamedTuple):
+    """What a node can use of devices, and when that was found."""
+
+    node: Node
+    inventory: Inventory
+    version: tuple[int, int]
+    state: NodeState
+
+
+class NodeDevices:
+    """What nodes can use. known: devices as they were seen last. matches: whether a CEL expression holds for a device."""
+
+    def __init__(self, nodes: NodeTable, log: UndoLog) -> None:
+        self.slices = Slices()
+        self.held = Held()
+        self.column: Ints = np.zeros(0, np.int64)
+        self.everywhere = 0
+        self.known: dict[model.DeviceId, model.Device] = {}
+        self.matches = Evaluation()
+        self._nodes, self._log = nodes, log
+        self._slices: dict[str, Slice] = {}
+        self._stand_ins: dict[model.DeviceId, model.Device] = {}  # for counters of which others get a part
+        self._all = ChainMap(self.known, self._stand_ins)
+        self._seen: dict[str, _Seen] = {}
+
+    def node_changed(self, row: int) -> None:
+        """A node came, or its labels changed: it may see other devices."""
+        if row >= len(self.column):  # not within a trial, so the undo log remembers nothing of this array
+            self.column = np.concatenate([self.column, np.zeros(max(64, row + 1), np.int64)])
+        self._touch_row(row)
+
+    def put(self, item: Slice) -> None:
+        """A slice came or changed."""
+        before = self._slices.get(item.name)
+        self._slices[item.name] = item
+        for device in item.devices:
+            self.known[model.DeviceId(item.driver, item.pool, device.name)] = device
+        self._outdate(self.slices.put(item))
+        self._count_gpus(weights.wholes(item) - (weights.wholes(before) if before is not None else 0))
+
+    def remove(self, name: str) -> None:
+        """A slice is gone; one that is not known is no news."""
+        item = self._slices.pop(name, None)
+        if item is not None:
+            self._outdate(self.slices.remove(name))
+            self._count_gpus(-weights.wholes(item))
+
+    def _outdate(self, affected: Affected) -> None:
+        """Nodes see other devices."""
+        if affected.everywhere or affected.terms:
+            self._seen.clear()
+            self.renew_all()
+            return
+        for name in affected.names:
+            self._seen.pop(name, None)
+            self._touch(name)
+
+    def _count_gpus(self, more: int) -> None:
+        """GPUs that drivers offer for claims are part of what there is to be shared out."""
+        if more:
+            self._nodes.offer_for_claims(more)
+
+    def _touch_all(self, affected: Affected) -> None:
+        if affected.everywhere or affected.terms:
+            self.renew_all()
+        else:
+            for name in affected.names:
+                self._touch(name)
+
+    def state_of(self, row: int) -> NodeState | None:
+        """What the node of a row can use; None: there is no node."""
+        node = self._nodes.objects[row]
+        if node is None:
+            return None
+        version = self.column.item(row), self.everywhere
+        seen = self._seen.get(node.name)
+        if seen is not None and seen.version == version and seen.node is node:
+            return seen.state
+        if seen is None or (seen.node is not node and (seen.node.name, seen.node.labels) != (node.name, node.labels)):
+            inventory = Inventory(self.slices.pools(node), self.matches)
+        else:
+            inventory = seen.inventory
+        state = self.held.on(inventory)
+        self._seen[node.name] = _Seen(node, inventory, version, state)
+        return state
+
+    def has_devices(self, row: int) -> bool:
+        """Whether the node of a row can use any device."""
+        state = self.state_of(row)
+        return state is not None and bool(state.inventory.ids)
+
+    def place_of(self, row: int) -> Place | None:
+        """The node of a row with its devices, for the allocation of gangs."""
+        state, node = self.state_of(row), self._nodes.objects[row]
+        return Place(node, state.inventory) if state is not None and node is not None else None
+
+    def versions(self, count: int) -> Ints:
+        """For each row when what its node can use changed last, shape (count,); not to be written to."""
+        return self.column[:count]
+
+    def _touch(self, name: str) -> None:
+        row = self._nodes.rows.get(name)
+        if row is not None:
+            self._touch_row(row)
+
+    def _touch_row(self, row: int) -> None:
+        self._log.put(self.column, row, new_version())
+
+    def renew_all(self) -> None:
+        """What any node can use may be different."""
+        self._log.renew(self, "everywhere")
+
+    # -- what is held, under the undo log --------------------------------------------------------
+
+    def exchange(self, before: Allocation | None, wanted: Allocation | None) -> None:
+        """Devices are held by one allocation instead of another."""
+        if before is not None:
+            self.held.release([before])
+            self._log.call(self._take, before)
+        if wanted is not None:
+            self.held.take([wanted], self._all)
+            self._log.call(self._release, wanted)
+        chosen = (each for allocation in (before, wanted) if allocation is not None for each in allocation.devices)
+        for pool in {(each.device.driver, each.device.pool) for each in chosen}:
+            self._touch_all(self.slices.reached(pool))
+
+    def _take(self, allocation: Allocation) -> None:
+        self.held.take([allocation], self._all)
+
+    def _release(self, allocation: Allocation) -> None:
+        self.held.release([allocation])
+
+    def rest_of(self, key: str, chosen: model.Chosen, row: int) -> model.Chosen | None:
+        """What is free of a device that a victim has: the device, counters of it, or a part of its capacities; None: nothing.
+
+        key: of its claim. row: its node.
+        """
+        state = self.state_of(row)
+        at = state.inventory.position.get(chosen.device) if state is not None else None
+        if state is None or chosen.admin or at is None:
+            return chosen
+        inventory = state.inventory
+        if (state.alone | (0 if chosen.shared else state.sharing)) >> at & 1:
+            return None
+        if chosen.shared:
+            taken = state.shares.get(at, {})
+            capacity = inventory.devices[at].capacity
+            free = {name: each.value - taken.get(name, 0) for name, each in capacity.items()}
+            consumed = tuple((name, max(0, min(amount, free.get(name, 0)))) for name, amount in chosen.consumed)
+            return msgspec.structs.replace(chosen, consumed=consumed)
+        if all(state.free[counter] >= amount for counter, amount in inventory.uses[at]):
+            return chosen
+        counters: dict[str, list[tuple[str, model.Amount]]] = {}
+        for counter, amount in inventory.uses[at]:
+            _, _, name, what = inventory.counters[counter]
+            counters.setdefault(name, []).append((what, max(0, min(amount, state.free[counter]))))
+        device = chosen.device
+        stand_in = model.DeviceId(device.driver, device.pool, f"{key}/{device.device}")
+        self._stand_ins[stand_in] = model.Device(
+            stand_in.device, device.driver, counters=tuple((name, tuple(each)) for name, each in counters.items())
+        )
+        return msgspec.structs.replace(chosen, device=stand_in)
+
+    def forget_rest(self, key: str) -> None:
+        """A claim is held as it is again: devices that stood for a part of it are not needed any more."""
+        for each in [each for each in self._stand_ins if each.device.startswith(f"{key}/")]:
+            del self._stand_ins[each]
+
+    def hold(self, allocations: Iterable[Allocation]) -> Held:
+        """What these hold, reckoned anew."""
+        held = Held()
+        held.take(allocations, self._all)
+        return held
+
+    def hold_again(self) -> None:
+        """Nothing is held, and all is found anew."""
+        self.held = Held()
+        self._seen.clear()
+        self.renew_all()

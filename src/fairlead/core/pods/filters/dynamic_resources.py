@@ -1,0 +1,163 @@
+"""DynamicResources: whether a node has devices for the ResourceClaims of a pod, and which.
+
+Claims that have an allocation are to be had where it can be used; the others get theirs from what the node can use, all of them
+at once. Verdicts are kept by row until what its node can use changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from typing_extensions import override
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core.dra import refusals
+from fairlead.core.dra.allocator import Options, Preference, allocate
+from fairlead.core.dra.model import Allocation, Claim
+from fairlead.core.model.arrays import Ints, Mask, RowNumbers
+from fairlead.core.model.pods import DeviceNeed
+from fairlead.core.model.selectors import any_term_holds
+from fairlead.core.nodes.device_claims import MOST_USERS
+from fairlead.core.pods.filters.base import Refusal, Relation, Stop, Surroundings
+
+if TYPE_CHECKING:
+    from fairlead.core.pods.shapes import Shape
+
+_OPTIONS = Options(Preference.PACKED)
+_ASKED = 16  # rows whose reasons are compared for a message
+
+
+class DynamicResources(Relation):
+    """The claims of a pod and what nodes have for them."""
+
+    plugin = "DynamicResources"
+    code = ReasonCode.DEVICES
+    complaint = "cannot allocate all claims"
+
+    _NEW: ClassVar[int] = -1
+
+    def __init__(self, shape: Shape, around: Surroundings) -> None:
+        super().__init__(shape, around)
+        self._claims = around.device_claims
+        self._refused: Mask = np.zeros(0, np.bool_)
+        self._at: Ints = np.zeros(0, np.int64)
+        self._seen: tuple[int, ...] = ()
+
+    @override
+    def version(self) -> int:
+        return self._claims.version
+
+    @override
+    def stop(self) -> Stop | None:
+        if not self._claims.known:
+            return Stop(self.plugin, "the devices of the cluster are still being listed")
+        for need in self.spec.devices:
+            wrong = self._wrong(need)
+            if wrong:
+                return Stop(self.plugin, wrong)
+        return None
+
+    def _wrong(self, need: DeviceNeed) -> str:
+        """Why a claim is to be had on no node, whatever they have."""
+        claim = self._claims.claims.get(need.claim)
+        if need.missing or (need.claim and claim is None):
+            return self._missing(need)
+        if claim is None:
+            return self._mistake(self._claims.wants.content(need.content))
+        if claim.deleting:
+            return f"resourceclaim {need.claim} is being deleted"
+        if len(claim.users) >= MOST_USERS:
+            return f"resourceclaim {need.claim} is reserved for {len(claim.users)} pods, and more than {MOST_USERS} cannot use it"
+        return "" if claim.allocation is not None else self._mistake(claim.asks)
+
+    def _missing(self, need: DeviceNeed) -> str:
+        if need.content:
+            return (
+                f"waiting for resourceclaim {need.claim} to be created"
+                if need.claim not in self._claims.templates
+                else (f"waiting for a resourceclaim to be created from template {need.claim}")
+            )
+        return f"resourceclaim or resourceclaimtemplate {need.claim} does not exist"
+
+    def _mistake(self, asks: Claim) -> str:
+        if asks.mistake:
+            return asks.mistake
+        for each in (each for request in asks.requests for each in request.alternatives):
+            if each.device_class not in self._claims.classes:
+                return f"request {each.name}: device class {each.device_class} does not exist"
+        return ""
+
+    @override
+    def refused(self) -> Mask | None:
+        count, claims = self.nodes.count, self._claims
+        now = claims.devices.versions(count)
+        seen = (claims.devices.everywhere, self._pinned_version())
+        if seen != self._seen or len(self._at) > count:
+            self._seen = seen
+            self._refused = np.zeros(0, np.bool_)
+            self._at = np.zeros(0, np.int64)
+        if len(self._at) < count:
+            more = count - len(self._at)
+            self._at = np.concatenate([self._at, np.full(more, self._NEW, np.int64)])
+            self._refused = np.concatenate([self._refused, np.zeros(more, np.bool_)])
+        stale = np.flatnonzero(self._at != now)
+        for row in stale.tolist():
+            self._refused[row] = self.refuses(row) is not None
+        self._at[stale] = now[stale]
+        return self._refused
+
+    def _pinned_version(self) -> int:
+        """Changes when it may matter that claims that others use, too, have another allocation."""
+        return self._claims.version if any(need.claim for need in self.spec.devices) else 0
+
+    @override
+    def words(self, rows: Ints | RowNumbers) -> str:
+        """The complaint with the reason of most of these rows, of those that have devices at all if there are any."""
+        reasons: Counter[tuple[bool, str]] = Counter()
+        for row in rows.tolist():
+            decided = self.decide(row)
+            if isinstance(decided, refusals.Refusal):
+                reasons[bool(decided.counts.devices), decided.text_of_claim()] += 1
+            elif isinstance(decided, Refusal):
+                reasons[True, "a claim is allocated elsewhere"] += 1
+            if reasons.total() == _ASKED and any(there for there, _ in reasons):
+                break
+        _, common = min(reasons, key=lambda each: (not each[0], -reasons[each], each[1]), default=(False, ""))
+        return f"{self.complaint} ({common})" if common else self.complaint
+
+    @override
+    def refuses(self, row: int) -> Refusal | None:
+        decided = self.decide(row)
+        if isinstance(decided, refusals.Refusal):
+            return Refusal.UNSCHEDULABLE if decided.can_change_by_itself else Refusal.UNRESOLVABLE
+        return decided if isinstance(decided, Refusal) else None
+
+    def reaches(self, row: int) -> bool:
+        """Whether the claims that are allocated can be used on a row."""
+        node = self.nodes.objects[row]
+        held = (self._claims.allocation_of(need.claim) for need in self.spec.devices if need.claim)
+        return node is not None and all(
+            each is None or each.terms is None or any_term_holds(each.terms, node.labels, node.name) for each in held
+        )
+
+    def decide(self, row: int) -> Refusal | refusals.Refusal | list[tuple[int, Allocation]]:
+        """What each need without devices would get on a row, as (its position, allocation), or why there is nothing for one."""
+        node, state = self.nodes.objects[row], self._claims.devices.state_of(row)
+        if node is None or state is None:
+            return Refusal.UNRESOLVABLE
+        open_, asked = [], []
+        for at, need in enumerate(self.spec.devices):
+            held = self._claims.allocation_of(need.claim) if need.claim else None
+            if need.claim and self._claims.is_given(need.claim):
+                return Refusal.UNSCHEDULABLE
+            if held is None:
+                open_.append(at)
+                asked.append(self._claims.wants.content(need.content))
+            elif held.terms is not None and not any_term_holds(held.terms, node.labels, node.name):
+                return Refusal.UNRESOLVABLE
+        if not asked:
+            return []
+        found = allocate(state, node.name, asked, self._claims.classes, _OPTIONS)
+        return found if isinstance(found, refusals.Refusal) else list(zip(open_, found, strict=True))

@@ -1,0 +1,76 @@
+"""Claims: events of `resource.k8s.io`, and what they mean for pods that use ResourceClaims.
+
+Pods that wait need something else once their claims change. A victim that is gone counts as terminating until its claims have no
+devices any more: others are to have these, and could not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fairlead.core.dra.model import DeviceObject
+from fairlead.core.model.pods import Pod
+from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.state.pending import Pending
+from fairlead.core.state.pods import Pods
+from fairlead.core.state.tables import Tables
+
+
+class Claims:
+    """Takes in their events. comes_to_wait: is called with a task that has come to wait, or None."""
+
+    def __init__(self, tables: Tables, pods: Pods, pending: Pending, comes_to_wait: Callable[[Task | None], None]) -> None:
+        self._tables, self._pods, self._pending = tables, pods, pending
+        self._claims = tables.device_claims
+        self._comes_to_wait = comes_to_wait
+        self._unreleased: dict[str, Pod | None] = {}  # victims that are gone, and whose claims still have devices: the last view
+
+    def upsert(self, item: DeviceObject) -> None:
+        """A ResourceSlice, a DeviceClass, a ResourceClaim or a template came or changed."""
+        self._claims.upsert(item)
+        self.follow()
+
+    def remove(self, kind: type[DeviceObject], name: str) -> None:
+        """One of them is gone."""
+        self._claims.remove(kind, name)
+        self.follow()
+
+    def all_known(self) -> None:
+        """All of them that exist have been listed."""
+        self._claims.all_known()
+
+    def detains(self, uid: str, pod: Pod | None) -> bool:
+        """Whether a victim is gone, or has ended, whose claims are not free yet. pod: its last view, None: it is gone."""
+        task = self._tables.tasks.get(uid)
+        if task is None or task.state is not TaskState.EVICTING or not task.pod.claims:
+            return False
+        if not self._claims.still_held(task.pod):
+            self._unreleased.pop(uid, None)
+            return False
+        self._unreleased[uid] = pod
+        return True
+
+    def follow(self) -> None:
+        """Pods whose claims changed need something else, if they still wait; victims whose claims are free are gone."""
+        concerned = self._claims.wants.concerned
+        while concerned:
+            uid = next(iter(concerned))
+            del concerned[uid]
+            task = self._tables.tasks.get(uid)
+            if task is None:
+                continue
+            if uid in self._unreleased and not self._claims.still_held(task.pod):
+                self._release(uid)
+                continue
+            again = self._pods.upsert(task.pod)
+            if again is not None and task.not_before and task.unit is None:
+                self._pending.resume_delay(again, task)  # a write for it was refused a moment ago
+            else:
+                self._comes_to_wait(again)
+
+    def _release(self, uid: str) -> None:
+        last = self._unreleased.pop(uid)
+        if last is None:
+            self._pods.remove(uid)
+        else:
+            self._pods.upsert(last)

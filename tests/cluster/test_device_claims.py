@@ -1,0 +1,191 @@
+"""Writing what claims are allocated: finalizer and status, races with other schedulers, binding conditions, and taking it back."""
+
+import asyncio
+import json
+from fractions import Fraction
+
+import msgspec
+import pytest
+
+from fairlead.cluster import claim_status, device_views
+from fairlead.cluster.kubernetes import device_claims
+from fairlead.cluster.kubernetes.client import ApiError
+from fairlead.cluster.port import Outcome
+from fairlead.cluster.translate import Change
+from fairlead.core.model.allocations import Allocation, Chosen, DeviceId, Toleration
+from fairlead.core.model.selectors import Requirement, SelectorTerm
+from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef
+
+POD = PodRef("uid-p", "ns", "p")
+ON_N1 = (SelectorTerm(fields=(Requirement("metadata.name", "In", ("n1",)),)),)
+
+
+def allocation(*devices, **more):
+    return Allocation(tuple(Chosen("gpu", DeviceId("gpu.example.com", "n1", each), **more) for each in devices), (), ON_N1)
+
+
+class Server:
+    """Claims with versions; the watch delivers at once, or when told."""
+
+    def __init__(self, *names):
+        self.version = 0
+        self.objects = {f"ns/{name}": {"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {}} for name in names}
+        self.writes = []
+        self.claims = device_claims.DeviceClaims(self)
+        self.before_status = lambda: None
+        for key in self.objects:
+            self.put(key, self.objects[key])
+
+    def put(self, key, found):
+        self.version += 1
+        found["metadata"]["resourceVersion"] = str(self.version)
+        self.objects[key] = found
+        view = msgspec.convert(found, device_views.ResourceClaim)
+        self.claims.note([Change(key, view)])
+
+    def at(self, path):
+        parts = path.split("/")
+        return "/".join((parts[5], parts[7]))
+
+    async def get(self, path):
+        return json.dumps(self.objects[self.at(path)]).encode()
+
+    async def patch(self, path, body, kind=""):
+        await asyncio.sleep(0)
+        sent, key = json.loads(body), self.at(path)
+        self.writes.append((key, path.endswith("/status")))
+        if path.endswith("/status"):
+            self.before_status()
+        found = json.loads(json.dumps(self.objects[key]))
+        metadata = sent.pop("metadata", {})
+        if metadata.get("resourceVersion", found["metadata"]["resourceVersion"]) != found["metadata"]["resourceVersion"]:
+            raise ApiError(409, "Conflict", "the object has been modified")
+        found["metadata"].setdefault("finalizers", []).extend(metadata.get("finalizers", []))
+        status = found.setdefault("status", {})
+        for name, value in sent.get("status", {}).items():
+            if value is None:
+                status.pop(name, None)
+            elif name == "reservedFor" and not kind:
+                status[name] = [*(each for each in status.get(name, []) if each["uid"] != value[0]["uid"]), *value]
+            else:
+                status[name] = value
+        self.put(key, found)
+        return json.dumps(found).encode()
+
+
+def binding(*choices):
+    return Binding(POD, "n1", claims=choices)
+
+
+def test_a_claim_is_allocated_and_reserved_by_two_writes():
+    server = Server("c")
+    decided = binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))
+    assert asyncio.run(server.claims.allocate(decided)) == (Outcome.DONE, "")
+    assert server.writes == [("ns/c", False), ("ns/c", True)]
+    status = server.objects["ns/c"]["status"]
+    assert status["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
+    assert status["allocation"]["nodeSelector"] == {
+        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+    }
+    asyncio.run(server.claims.release(decided))
+    assert "allocation" not in server.objects["ns/c"]["status"]
+    assert "reservedFor" not in server.objects["ns/c"]["status"]
+
+
+def test_a_claim_that_is_allocated_is_reserved_by_one_write():
+    server = Server("c")
+    server.put("ns/c", {**server.objects["ns/c"], "status": {"allocation": claim_status.allocation(allocation("gpu-0"))}})
+    asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0")))))
+    assert server.writes == [("ns/c", True)]
+    asyncio.run(server.claims.release(binding(DeviceChoice("ns/c", allocation("gpu-0")))))
+    assert "allocation" in server.objects["ns/c"]["status"], "it was there before this pod"
+
+
+def test_a_claim_that_changes_in_between_is_not_allocated():
+    server = Server("c")
+
+    def interfere():
+        server.before_status = lambda: None
+        found = json.loads(json.dumps(server.objects["ns/c"]))
+        server.put("ns/c", {**found, "status": {"allocation": claim_status.allocation(allocation("gpu-1"))}})
+
+    server.before_status = interfere
+    outcome, message = asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))))
+    assert (outcome, "409" in message) == (Outcome.REFUSED, True)
+    assert claim_status.devices_of(server.objects["ns/c"]["status"]["allocation"])[0][3] == "gpu-1"
+    outcome, message = asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))))
+    assert (outcome, "was allocated other devices" in message) == (Outcome.REFUSED, True)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_claims_with_one_device_the_later_is_taken_back(first):
+    server = Server("c", "other")
+
+    def other():
+        server.before_status = lambda: None
+        found = server.objects["ns/other"]
+        server.put("ns/other", {**found, "status": {"allocation": claim_status.allocation(allocation("gpu-0"))}})
+
+    if first:
+        other()
+        server.put("ns/c", server.objects["ns/c"])
+    decided = binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))
+    outcome, message = asyncio.run(server.claims.allocate(decided))
+    if first:
+        assert (outcome, "ns/other" in message) == (Outcome.REFUSED, True)
+        assert "allocation" not in server.objects["ns/c"]["status"]
+    else:
+        assert outcome is Outcome.DONE
+        other()
+        assert "allocation" in server.objects["ns/c"]["status"], "ours was there before"
+
+
+def test_nothing_remains_where_one_of_several_claims_is_refused():
+    server = Server("c", "d")
+    server.objects["ns/d"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    decided = binding(
+        DeviceChoice("ns/c", allocation("gpu-0"), decided=True), DeviceChoice("ns/d", allocation("gpu-1"), decided=True)
+    )
+    outcome, message = asyncio.run(server.claims.allocate(decided))
+    assert (outcome, "ns/d is being deleted" in message) == (Outcome.REFUSED, True)
+    assert "allocation" not in server.objects["ns/c"]["status"]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_binding_conditions_are_waited_for(failed):
+    server = Server("c")
+    decided = binding(DeviceChoice("ns/c", allocation("gpu-0", conditions=("Ready",), failures=("Broken",)), decided=True))
+
+    async def play():
+        task = asyncio.ensure_future(server.claims.allocate(decided))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not task.done()
+        found = json.loads(json.dumps(server.objects["ns/c"]))
+        condition = {"type": "Broken" if failed else "Ready", "status": "True"}
+        device = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "conditions": [condition]}
+        found["status"]["devices"] = [device]
+        server.put("ns/c", found)
+        return await task
+
+    outcome, message = asyncio.run(play())
+    assert outcome is (Outcome.REFUSED if failed else Outcome.DONE)
+    assert ("allocation" in server.objects["ns/c"]["status"]) is not failed
+    assert ("failed: Broken" in message) is failed
+
+
+def test_what_is_written_of_shares_tolerations_and_configs():
+    chosen = Chosen(
+        "r",
+        DeviceId("gpu.example.com", "n1", "gpu-0"),
+        shared=True,
+        consumed=(("memory", Fraction(1, 2)), ("cores", 3)),
+        tolerations=(Toleration("k", "Exists", seconds=5),),
+    )
+    written = claim_status.allocation(Allocation((chosen,), (("FromClass", ("r",), '{"driver": "gpu.example.com"}'),)))
+    (result,) = written["devices"]["results"]
+    assert result["consumedCapacity"] == {"memory": "0.5", "cores": "3"}
+    assert result["tolerations"] == [{"key": "k", "operator": "Exists", "tolerationSeconds": 5}]
+    assert len(result["shareID"]) == 36
+    assert written["devices"]["config"] == [{"source": "FromClass", "opaque": {"driver": "gpu.example.com"}, "requests": ["r"]}]
+    assert "nodeSelector" not in written

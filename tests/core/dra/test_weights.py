@@ -1,0 +1,58 @@
+"""What part of a GPU devices are: whole GPUs, partitions by their counters, shares by what they consume."""
+
+from fractions import Fraction
+
+import pytest
+
+from fairlead.core.dra import weights
+from fairlead.core.dra.model import Ask, Capacity, Chosen, Device, DeviceId, Policy, Reach, Slice
+
+DRIVER = "gpu.nvidia.com"
+SLICES = {f"memory-slice-{each}": 1 for each in range(8)}
+SET = "gpu-0-counter-set"
+COUNTERS = {(SET, name): amount for name, amount in {"multiprocessors": 98, "jpeg-engines": 1, **SLICES}.items()}
+
+
+def partition(multiprocessors, slices, jpeg=0):
+    used = {"multiprocessors": multiprocessors, "jpeg-engines": jpeg, **dict(list(SLICES.items())[:slices])}
+    return Device("part", DRIVER, counters=((SET, tuple(used.items())),))
+
+
+@pytest.mark.parametrize(
+    ("device", "milli"),
+    [
+        (Device("whole", DRIVER), 1000),
+        (Device("nic", "nic.example.com"), 0),
+        (partition(98, 8, 1), 1000),
+        (partition(14, 1), 142),  # 1g.5gb
+        (partition(14, 1, 1), 142),  # with the JPEG engine, of which there is one
+        (partition(14, 2), 250),  # 1g.10gb
+        (partition(42, 4), 500),  # 3g.20gb
+        (partition(56, 4), 571),  # 4g.20gb
+    ],
+)
+def test_a_partition_is_the_largest_part_of_memory_and_multiprocessors(device, milli):
+    assert weights.milli(device, COUNTERS) == milli
+
+
+def test_without_sizes_the_largest_part_of_all_counters_counts():
+    device = Device("half", DRIVER, counters=(("set", (("slots", 1), ("links", 2))),))
+    assert weights.milli(device, {("set", "slots"): 2, ("set", "links"): 3}) == 666
+
+
+def test_a_share_is_the_part_of_the_capacity_that_it_consumes():
+    device = Device("gpu", DRIVER, capacity={"memory": Capacity(80, Policy(least=10, step=10))}, multiple=True)
+    assert weights.milli_of_ask(device, {}, Ask("r", "c", capacity=(("memory", 15),))) == 250
+    assert weights.milli_of_ask(device, {}, Ask("r", "c")) == 1000
+    assert weights.milli_of_ask(device, {}, Ask("r", "c", capacity=(("memory", 90),))) == 0
+    chosen = Chosen("r", DeviceId(DRIVER, "p", "gpu"), shared=True, consumed=(("memory", Fraction(40, 1)),))
+    assert weights.milli_of_chosen(chosen, device, {}) == 500
+    assert weights.milli_of_chosen(chosen, None, {}) == 1000  # it is in no slice any more
+    assert weights.milli_of_chosen(Chosen("r", chosen.device, admin=True), device, {}) == 0
+
+
+def test_a_slice_brings_a_gpu_for_each_counter_set_and_each_device_without_counters():
+    reach = Reach("n")
+    assert weights.wholes(Slice("a", DRIVER, "n", reach=reach, counters=((SET, {"multiprocessors": 98}), ("gpu-1", {})))) == 2
+    assert weights.wholes(Slice("b", DRIVER, "n", reach=reach, devices=(partition(14, 1), Device("gpu-2", DRIVER)))) == 1
+    assert weights.wholes(Slice("c", "nic.example.com", "n", reach=reach, devices=(Device("nic", "nic.example.com"),))) == 0

@@ -1,0 +1,258 @@
+"""Devices by ResourceClaims in the running scheduler: what is decided for claims, who shares them, and what is given back."""
+
+import msgspec
+import pytest
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core import invariants
+from fairlead.core.dra import model
+from fairlead.core.dra.model import Allocation, Ask, Chosen, Claim, DeviceClaim, DeviceClass, DeviceId, DeviceTemplate, Request
+from fairlead.core.model.pods import DeviceUse
+from fairlead.core.model.selectors import Requirement, SelectorTerm
+from fairlead.core.model.transactions import Deallocate, Place
+from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, spec
+
+DRIVER = "gpu.example.com"
+GPU = DeviceClass("gpu")
+
+
+def gpus(host, count, **more):
+    """A slice with whole GPUs."""
+    devices = tuple(model.Device(f"gpu-{each}", DRIVER, {"index": each}) for each in range(count))
+    return model.Slice(host, DRIVER, host, 1, 1, model.Reach(host), devices=devices, **more)
+
+
+def halves(host, count):
+    """A slice with GPUs that are whole, or two halves, and the counters."""
+    devices = []
+    for each in range(count):
+        for name, amount in (("whole", 2), ("half-0", 1), ("half-1", 1)):
+            kind = name.partition("-")[0]
+            counters = ((f"gpu-{each}", (("memory", amount),)),)
+            devices.append(model.Device(f"gpu-{each}-{name}", DRIVER, {"kind": kind}, counters=counters))
+    sets = tuple((f"gpu-{each}", {"memory": 2}) for each in range(count))
+    reach = model.Reach(host)
+    return (
+        model.Slice(f"{host}-counters", DRIVER, host, 1, 2, reach, counters=sets),
+        model.Slice(f"{host}-devices", DRIVER, host, 1, 2, reach, devices=tuple(devices)),
+    )
+
+
+def asks(*counts, kind=""):
+    selectors = (f'device.attributes["{DRIVER}"].kind == "{kind}"',) if kind else ()
+    requests = tuple(
+        Request(f"r{at}", (Ask(f"r{at}", "gpu", count=count, selectors=selectors),)) for at, count in enumerate(counts)
+    )
+    return Claim("", "", requests)
+
+
+def claim(name, *counts, kind="", **more):
+    return DeviceClaim(f"ns/{name}", f"uid-{name}", asks(*counts or (1,), kind=kind), **more)
+
+
+def held(host, *devices, request="r0"):
+    chosen = tuple(Chosen(request, DeviceId(DRIVER, host, each)) for each in devices)
+    terms = (SelectorTerm(fields=(Requirement("metadata.name", "In", (host,)),)),)
+    return Allocation(chosen, (), terms)
+
+
+def uses(name, *claims, **more):
+    found = tuple(DeviceUse(each, f"ns/{each}") for each in claims)
+    return pod(name, spec_=spec(gpus=0), claims=found, **more)
+
+
+def state_of(*items, pods=(), hosts=("a", "b"), known=True, **more):
+    state = cluster([node(host, gpus=0) for host in hosts], **more)
+    for each in (GPU, *items):
+        state.claims.upsert(each)
+    if known:
+        state.claims.all_known()
+    for each in pods:
+        state.upsert_pod(each)
+    return state
+
+
+def allocated(transactions):
+    """claim -> devices, of what is to be written."""
+    return {
+        choice.claim: [each.device.device for each in choice.allocation.devices]
+        for transaction in transactions
+        if isinstance(transaction, Place)
+        for binding in transaction.bindings
+        for choice in binding.claims
+        if choice.decided
+    }
+
+
+def test_a_pod_goes_where_its_claim_can_be_allocated():
+    state = state_of(gpus("b", 2), claim("c", 2), pods=[uses("p", "c")])
+    transactions = run(state)
+    assert placed(transactions) == {"p": "b"}
+    assert allocated(transactions) == {"ns/c": ["gpu-0", "gpu-1"]}
+
+
+def test_a_device_is_given_once():
+    state = state_of(gpus("a", 1), claim("c"), claim("d"), pods=[uses("p", "c"), uses("q", "d")])
+    transactions = run(state)
+    assert placed(transactions) == {"p": "a"}
+    assert refused(transactions)["q"].code is ReasonCode.DEVICES
+    assert "1 are allocated" in refused(transactions)["q"].message
+
+
+def test_what_the_status_says_is_held():
+    state = state_of(gpus("a", 1), claim("c", allocation=held("a", "gpu-0"), users=("x",)), claim("d"), pods=[uses("q", "d")])
+    assert placed(run(state)) == {}
+    state.claims.upsert(claim("c"))
+    assert placed(run(state)) == {"q": "a"}
+
+
+def test_a_pod_with_an_allocated_claim_goes_where_that_is():
+    state = state_of(gpus("a", 1), gpus("b", 1), claim("c", allocation=held("b", "gpu-0")), pods=[uses("p", "c")])
+    transactions = run(state)
+    assert placed(transactions) == {"p": "b"}
+    assert allocated(transactions) == {}
+
+
+def test_pods_that_share_a_claim_share_its_devices():
+    state = state_of(gpus("a", 1), gpus("b", 1), claim("c"), pods=[uses("p", "c"), uses("q", "c")])
+    transactions = run(state)
+    assert len(set(placed(transactions).values())) == 1
+    assert set(placed(transactions)) == {"p", "q"}
+
+
+def test_a_claim_that_does_not_exist_is_waited_for():
+    state = state_of(gpus("a", 1), pods=[uses("p", "c")])
+    reason = refused(run(state))["p"]
+    assert (reason.code, placed(run(state))) == (ReasonCode.DEVICES, {})
+    assert "ns/c does not exist" in reason.message
+    state.claims.upsert(claim("c"))
+    assert placed(run(state)) == {"p": "a"}
+
+
+def test_a_claim_is_waited_for_until_its_template_has_made_it():
+    made = pod("p", spec_=spec(gpus=0), claims=(DeviceUse("gpu", "", "ns/t"),))
+    state = state_of(gpus("a", 1), DeviceTemplate("ns/t", asks(1)), pods=[made])
+    assert "from template ns/t" in refused(run(state))["p"].message
+    state.claims.upsert(claim("p-gpu-x", owner="p"))
+    state.upsert_pod(msgspec.structs.replace(made, claims=(DeviceUse("gpu", "ns/p-gpu-x", "ns/t"),)))
+    transactions = run(state)
+    assert placed(transactions) == {"p": "a"}
+    assert allocated(transactions) == {"ns/p-gpu-x": ["gpu-0"]}
+
+
+def test_nothing_is_decided_before_all_devices_are_known():
+    state = state_of(gpus("a", 1), claim("c"), pods=[uses("p", "c")], known=False)
+    assert placed(run(state)) == {}
+    state.claims.all_known()
+    assert placed(run(state)) == {"p": "a"}
+
+
+def test_a_class_that_does_not_exist_is_waited_for():
+    state = state_of(gpus("a", 1), claim("c"), pods=[uses("p", "c")])
+    state.claims.remove(DeviceClass, "gpu")
+    assert "device class gpu does not exist" in refused(run(state))["p"].message
+    state.claims.upsert(GPU)
+    assert placed(run(state)) == {"p": "a"}
+
+
+def test_whole_devices_stay_whole_while_halves_suffice():
+    items = [*halves("a", 2), claim("x", kind="half"), claim("y", kind="half"), claim("z", kind="whole")]
+    state = state_of(*items, pods=[uses("p", "x"), uses("q", "y"), uses("r", "z")], hosts=("a",))
+    assert set(placed(run(state))) == {"p", "q", "r"}
+
+
+def test_a_refused_binding_leaves_the_devices_with_the_claim_until_its_status_says_otherwise():
+    state = state_of(
+        gpus("a", 1), claim("c"), claim("d"), pods=[uses("p", "c", created=1), uses("q", "d", created=2)], hosts=("a",)
+    )
+    assert placed(run(state)) == {"p": "a"}
+    state.claims.upsert(claim("c", allocation=held("a", "gpu-0"), users=("uid-p",)))
+    state.bind_failed("uid-p", 0.0)
+    assert placed(run(state, 0.1)) == {}
+    state.claims.upsert(claim("c"))
+    assert placed(run(state, 0.2)) == {"q": "a"}
+
+
+def test_a_victim_gives_its_devices_back_once_its_claim_is_free():
+    low = uses("low", "c", priority=1, at="a")
+    state = state_of(
+        gpus("a", 1),
+        claim("c", allocation=held("a", "gpu-0"), users=("uid-low",)),
+        claim("d"),
+        pods=[low, uses("high", "d", priority=10)],
+        hosts=("a",),
+    )
+    transactions = run(state)
+    assert preempted(transactions) == [["low"]]
+    state.remove_pod("uid-low")
+    assert placed(run(state, 1)) == {}  # the claim has the device still
+    state.claims.upsert(claim("c"))
+    transactions = run(state, 2)
+    assert placed(transactions) == {"high": "a"}
+    assert allocated(transactions) == {"ns/d": ["gpu-0"]}
+
+
+def test_a_gang_is_placed_with_a_claim_of_each_member_or_not_at_all():
+    members = [uses(f"m{each}", f"c{each}", group="g") for each in range(3)]
+    claims = [claim(f"c{each}") for each in range(3)]
+    state = state_of(gpus("a", 1), gpus("b", 1), *claims, pods=members, groups=[group("g", 3)])
+    assert placed(run(state)) == {}
+    state.claims.upsert(gpus("b", 2))
+    assert len(placed(run(state, 1))) == 3
+
+
+def test_a_claim_whose_pod_cannot_run_where_its_devices_are_gives_them_back():
+    full = pod("full", spec_=spec(gpus=0, cpu=64_000), at="b")
+    state = state_of(gpus("a", 1), gpus("b", 1), claim("c", allocation=held("b", "gpu-0"), users=("uid-p",)), pods=[full])
+    state.upsert_pod(uses("p", "c"))
+    transactions = run(state)
+    assert (placed(transactions), preempted(transactions)) == ({}, [])
+    (asked,) = [each for each in transactions if isinstance(each, Deallocate)]
+    assert [(each.pod.name, each.claims[0].claim) for each in asked.bindings] == [("p", "ns/c")]
+    state.claims.upsert(claim("c"))
+    assert placed(run(state, 1)) == {"p": "a"}
+
+
+def test_queues_are_charged_for_the_part_of_a_gpu_that_devices_are():
+    items = [*halves("a", 2), claim("x", kind="half"), claim("y", kind="whole")]
+    state = state_of(*items, pods=[uses("p", "x"), uses("q", "y")], hosts=("a",))
+    assert set(placed(run(state))) == {"p", "q"}
+    assert state.queues.queues["default"].used["nvidia.com/gpu"] == 1500
+    assert state.nodes.total("nvidia.com/gpu") == 2
+
+
+def test_a_quota_for_gpus_limits_claims():
+    state = state_of(
+        *halves("a", 2), claim("x", kind="half"), claim("y", kind="whole"), hosts=("a",), queues=[queue("q", limit=1)]
+    )
+    state.upsert_pod(uses("p", "x", queue="q", created=1))
+    state.upsert_pod(uses("r", "y", queue="q", created=2))
+    transactions = run(state)
+    assert placed(transactions) == {"p": "a"}
+    assert refused(transactions)["r"].code is ReasonCode.LIMIT_EXCEEDED
+
+
+def either(name):
+    """A claim for a whole GPU, or a half of one."""
+    kinds = [(f'device.attributes["{DRIVER}"].kind == "{kind}"',) for kind in ("whole", "half")]
+    alternatives = tuple(Ask(f"r/{at}", "gpu", selectors=each) for at, each in enumerate(kinds))
+    return DeviceClaim(f"ns/{name}", f"uid-{name}", Claim("", "", (Request("r", alternatives),)))
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_the_devices_of_a_gang_are_decided_together(count):
+    members = [uses(f"m{each}", f"c{each}", group="g") for each in range(count)]
+    claims = [either(f"c{each}") for each in range(count)]
+    state = state_of(*halves("a", 2), *claims, pods=members, groups=[group("g", count)], hosts=("a",))
+    transactions = run(state)
+    assert len(placed(transactions)) == count
+    devices = [device for each in allocated(transactions).values() for device in each]
+    assert len(set(devices)) == count
+    invariants.check(state)
+
+
+def test_a_gang_that_shares_a_claim_gets_it_on_one_node():
+    members = [uses(f"m{each}", "c", f"own{each}", group="g") for each in range(2)]
+    items = [*halves("a", 1), *halves("b", 2), claim("c", kind="half"), either("own0"), either("own1")]
+    state = state_of(*items, pods=members, groups=[group("g", 2)])
+    assert set(placed(run(state)).values()) == {"b"}

@@ -1,0 +1,157 @@
+"""ResourceClaims with the real API server and its controllers: allocated, reserved, bound, and given back."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed import objects
+from testbed.controlplane import ControlPlane
+from tests.e2e.conftest import Cluster
+from tests.e2e.planes import USER
+
+pytestmark = pytest.mark.e2e
+
+GROUP = "/apis/resource.k8s.io/v1"
+CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"
+DRIVER = "gpu.example.com"
+CONTROLLERS = "resourceclaim-controller,garbage-collector-controller,serviceaccount-controller"
+
+
+@pytest.fixture(scope="module")
+def plane():
+    with ControlPlane(controllers=CONTROLLERS) as running:
+        running.install(USER)
+        selectors = [cel(f'device.driver == "{DRIVER}"')]
+        running.request("POST", f"{GROUP}/deviceclasses", kind("DeviceClass", "gpu", {"selectors": selectors}))
+        yield running
+
+
+@pytest.fixture
+def cluster(plane, tmp_path):
+    made = Cluster(plane, tmp_path)
+    made.until(lambda: made.get("/api/v1/namespaces/default/serviceaccounts/default"))
+    yield made
+    made.clean()
+    for path in (CLAIMS, f"{GROUP}/namespaces/default/resourceclaimtemplates", f"{GROUP}/resourceslices"):
+        made.delete(path)
+    made.until(lambda: not made.pods() and not claims(made))
+
+
+def kind(name, called, spec):
+    return {"apiVersion": "resource.k8s.io/v1", "kind": name, "metadata": {"name": called}, "spec": spec}
+
+
+def cel(expression):
+    return {"cel": {"expression": expression}}
+
+
+def gpus(cluster, host, count, **more):
+    """A node with GPUs, as a driver publishes them."""
+    cluster.create(objects.node(host, gpus=0))
+    pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"gpu-{each}", **more} for each in range(count)]
+    spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": devices}
+    cluster.plane.request("POST", f"{GROUP}/resourceslices", kind("ResourceSlice", f"{host}-gpus", spec))
+
+
+def wants(count=1):
+    return {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": count}}]}}
+
+
+def claim(cluster, name, count=1):
+    cluster.plane.request("POST", CLAIMS, kind("ResourceClaim", name, wants(count)))
+
+
+def template(cluster, name, count=1):
+    path = f"{GROUP}/namespaces/default/resourceclaimtemplates"
+    cluster.plane.request("POST", path, kind("ResourceClaimTemplate", name, {"spec": wants(count)}))
+
+
+def user(name, claim="", template="", **more):
+    source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": template}
+    pod = objects.pod(name, gpus=0, resourceClaims=[{"name": "gpu", **source}], **more)
+    pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    return pod
+
+
+def claims(cluster):
+    return {item["metadata"]["name"]: item for item in cluster.get(CLAIMS)["items"]}
+
+
+def holders(cluster):
+    """device -> the claims that hold it."""
+    found = {}
+    for name, item in claims(cluster).items():
+        for each in (((item.get("status") or {}).get("allocation") or {}).get("devices") or {}).get("results") or ():
+            found.setdefault((each["pool"], each["device"]), []).append(name)
+    return found
+
+
+def test_claims_of_pods_and_of_templates_are_allocated_reserved_and_given_back(cluster):
+    gpus(cluster, "n1", 2)
+    gpus(cluster, "n2", 1)
+    claim(cluster, "two", 2)
+    template(cluster, "one")
+    cluster.scheduler()
+    cluster.create(user("a", claim="two"), user("b", template="one"))
+    assert cluster.all_placed(2) == {"a": "n1", "b": "n2"}
+    two = claims(cluster)["two"]
+    assert [each["device"] for each in two["status"]["allocation"]["devices"]["results"]] == ["gpu-0", "gpu-1"]
+    assert [each["name"] for each in two["status"]["reservedFor"]] == ["a"]
+    assert two["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+    assert all(len(names) == 1 for names in holders(cluster).values())
+    cluster.create(user("c", template="one"))
+    cluster.until(lambda: "1 devices, 1 are allocated" in (cluster.condition("c") or ("", ""))[1])
+    cluster.delete("/api/v1/namespaces/default/pods/b")  # its claim goes with it
+    assert cluster.until(lambda: cluster.placed().get("c")) == "n2"
+    assert all(len(names) == 1 for names in holders(cluster).values())
+
+
+def test_a_victim_gives_its_devices_to_the_preemptor(cluster):
+    gpus(cluster, "n1", 1)
+    template(cluster, "one")
+    for name, value in (("low", 1), ("high", 1000)):
+        body = {"metadata": {"name": name, "labels": {"test": ""}}, "value": value}
+        cluster.plane.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    cluster.scheduler()
+    cluster.create(user("low", template="one", priorityClassName="low"))
+    cluster.all_placed(1)
+    cluster.create(user("high", template="one", priorityClassName="high"))
+    cluster.until(
+        lambda: (
+            cluster.pods().get("low", {"metadata": {"deletionTimestamp": ""}})["metadata"].get("deletionTimestamp") is not None
+        )
+    )
+    cluster.delete("/api/v1/namespaces/default/pods/low")  # its kubelet has ended it
+    assert cluster.until(lambda: cluster.placed().get("high")) == "n1"
+    assert all(len(names) == 1 for names in holders(cluster).values())
+
+
+def test_a_claim_that_was_allocated_before_a_restart_is_used_where_its_devices_are(cluster):
+    gpus(cluster, "n1", 1)
+    gpus(cluster, "n2", 1)
+    claim(cluster, "c")
+    cluster.create(user("p", claim="c"))
+    pod = cluster.pods()["p"]
+    held = claims(cluster)["c"]
+    node = [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
+    held["status"] = {
+        "allocation": {
+            "devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": "n2", "device": "gpu-0"}]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": node}]},
+        },
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}],
+    }
+    cluster.plane.request("PUT", f"{CLAIMS}/c/status", held)  # a scheduler before this one, which ended then
+    cluster.scheduler()
+    assert cluster.all_placed(1) == {"p": "n2"}
+
+
+def test_pods_of_a_job_share_a_claim(cluster):
+    gpus(cluster, "n1", 1)
+    gpus(cluster, "n2", 1)
+    claim(cluster, "c")
+    cluster.create(*(user(f"p{each}", claim="c") for each in range(3)))
+    cluster.scheduler()
+    assert len(set(cluster.all_placed(3).values())) == 1
+    assert sorted(each["name"] for each in claims(cluster)["c"]["status"]["reservedFor"]) == ["p0", "p1", "p2"]
