@@ -15,7 +15,7 @@ from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Place, Preempt, Refuse
 from fairlead.core.preemption.policy import PreemptionPolicy
-from fairlead.core.queues.tree import Search
+from fairlead.core.queues.searches import Search
 from tests.builders import GPU, cluster, node, pod, run, spec
 
 USERS = "abcdefgh"

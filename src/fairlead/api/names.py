@@ -148,6 +148,19 @@ def share_by(agents: Iterable[str]) -> None:
     _sharing_agents.update(given)
 
 
+_gpu_parts: dict[tuple[str, str], int] = {}
+GPU_PARTS: Final[Mapping[tuple[str, str], int]] = _gpu_parts
+"""By this process's configuration (`gpuSharing.parts`): thousandths of a GPU that one of a resource counts as, by resource and
+product; product empty: of every product."""
+
+
+def count_parts(parts: Iterable[tuple[str, str, int]]) -> None:
+    """From now on these resources count as such parts: (resource, product or empty, thousandths)."""
+    given = {(resource, product): milli for resource, product, milli in parts}
+    _gpu_parts.clear()
+    _gpu_parts.update(given)
+
+
 """On a Node: `enabled` where a sharing plugin really gives out fractions of its GPUs."""
 
 TIME_LIMIT_ANNOTATION: Final = "fairlead.dev/time-limit"

@@ -107,6 +107,7 @@ def _why(job: AIJob, status: AIJobStatus, now: float) -> tuple[str | None, str]:
 def _asks_for(job: AIJob) -> tuple[int, float]:
     """(pods, GPUs) of the members that it needs; of an array those of one element."""
     from fairlead.cluster import convert
+    from fairlead.cluster.gpu_parts import held_milli
 
     element = -1 if job.spec.array is None else 0
     roles = {role.name: role for role in job.spec.roles}
@@ -119,5 +120,5 @@ def _asks_for(job: AIJob) -> tuple[int, float]:
             one = convert.pod(msgspec.convert(pod(job, roles[member.role], member, 0), views.Pod), names.DEFAULT_QUEUE)
         except (msgspec.ValidationError, AttributeError, TypeError, ValueError):
             continue  # its template is invalid: see its condition Accepted
-        gpus += counts[member.role] * one.spec.gpus * one.spec.gpu_milli / WHOLE
+        gpus += counts[member.role] * held_milli(one.spec) / WHOLE
     return sum(counts.values()), gpus

@@ -19,7 +19,7 @@ ConfigOption = Annotated[
     Path | None,
     typer.Option(
         envvar=VARIABLE,
-        help="The scheduler's configuration file: its scheduler names, and the agents that share GPUs.",
+        help="The scheduler's configuration file: its scheduler names, and how GPUs are shared.",
         show_default="none",
     ),
 ]
@@ -45,6 +45,7 @@ def adopt(path: Path | None) -> None:
     if path is None:
         names.answer_to(names.DEFAULT_SCHEDULERS)
         names.share_by(names.DEFAULT_SHARING_AGENTS)
+        names.count_parts(())
         return
     from fairlead.scheduler import configuration
 

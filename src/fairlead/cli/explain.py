@@ -263,7 +263,9 @@ def _now(explanation: Explanation, namespace: str) -> Iterator[tuple[str, str]]:
     """(label, value): how it stands."""
     yield explanation.object, f"in namespace {namespace}, queue {explanation.queue or '-'}"
     yield "state", f"{explanation.state}, {explanation.placed} of {explanation.pods} pods have a node"
-    yield "requests", f"{explanation.gpus:g} GPUs at priority {explanation.priority}"
+    parts = ", ".join(f"{each.count} {each.resource} of {each.gpus:g} GPU" for each in explanation.gpu_parts)
+    shown = f" ({parts})" if parts else ""
+    yield "requests", f"{explanation.gpus:g} GPUs{shown} at priority {explanation.priority}"
     if explanation.nodes:
         yield "runs on", ", ".join(explanation.nodes)
     if explanation.waiting_seconds is not None:

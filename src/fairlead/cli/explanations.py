@@ -87,7 +87,8 @@ async def _by_group(client: Client, namespace: str, name: str, *, made_only: boo
 
 async def _by_pod(client: Client, namespace: str, name: str) -> Explanation:
     from fairlead.cluster import convert
-    from fairlead.scheduler.explanations import bare
+    from fairlead.cluster.gpu_parts import held_milli, parts_of
+    from fairlead.scheduler.explanations import GpuRequest, bare
 
     view = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{namespace}/pods/{name}"), type=views.Pod)
     pod = convert.pod(view, names.DEFAULT_QUEUE)
@@ -100,7 +101,8 @@ async def _by_pod(client: Client, namespace: str, name: str) -> Explanation:
         state="Running" if pod.node else "Waiting",
         pods=1,
         placed=int(bool(pod.node)),
-        gpus=pod.spec.gpus * pod.spec.gpu_milli / WHOLE,
+        gpus=held_milli(pod.spec) / WHOLE,
+        gpu_parts=[GpuRequest(resource, count, milli / WHOLE) for resource, count, milli in parts_of(pod.spec)],
         priority=pod.priority,
         nodes=[pod.node] if pod.node else [],
         user=pod.user,

@@ -92,7 +92,7 @@ def _table(found: list[NodeLine]) -> Listing:
             Text(line.state, _STYLES[line.state]),
             Text(line.gpu_model),
             drawn(line.gpu_free_milli),
-            f"{line.gpus_used:g}/{line.gpus}",
+            f"{line.gpus_used:g}/{line.gpus:g}",
             f"{line.cpu_milli_used / 1000:g}/{line.cpu_milli / 1000:g}",
             f"{line.memory_bytes_used / _GIB:.0f}/{line.memory_bytes / _GIB:.0f}Gi",
             str(line.pods),

@@ -152,6 +152,8 @@ def members_of(snapshot: Snapshot) -> dict[tuple[str, str, str], list[tuple[view
 def _job(
     kind: str, namespace: str, name: str, pods: list[tuple[views.Pod, Pod]], group: views.PodGroup | None, snapshot: Snapshot
 ) -> Job:
+    from fairlead.cluster.gpu_parts import held_milli
+
     running = [view for view, _ in pods if view.status and view.status.phase == "Running"]
     nodes = sorted({pod.node for _, pod in pods if pod.node})
     if any(pod.terminating for _, pod in pods):
@@ -170,7 +172,7 @@ def _job(
         state=state,
         pods=len(pods),
         running=len(running),
-        gpus=sum(pod.spec.gpus * pod.spec.gpu_milli for _, pod in pods) / WHOLE,
+        gpus=sum(held_milli(pod.spec, snapshot.labels_of(pod.node)) for _, pod in pods) / WHOLE,
         priority=max(pod.priority for _, pod in pods),
         submitted_at=min(pod.created for _, pod in pods),
         started_at=min(starts, default=None),

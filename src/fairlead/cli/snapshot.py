@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason
-from fairlead.cluster import views
+from fairlead.cluster import gpu_parts, views
 from fairlead.cluster.kinds import STORAGE
 from fairlead.cluster.port import Synced, Upsert
 from fairlead.core.model.pods import Pod
@@ -43,9 +43,16 @@ class Snapshot:
         self.namespaces: list[views.Namespace] = []
         self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has claims
         self.decisions: list[Decision] = []
+        self._labels: dict[str, dict[str, str]] = {}
         self._core: CoreLoop | None = None
         self._counted: dict[str, Pod] | None = None
         self._outlook: dict[str, Reason | None] | None = None
+
+    def labels_of(self, node: str) -> dict[str, str] | None:
+        """A node's labels; None: there is no such node."""
+        if len(self._labels) != len(self.nodes):
+            self._labels = {view.metadata.name: view.metadata.labels or {} for view in self.nodes}
+        return self._labels.get(node)
 
     @property
     def state(self) -> ClusterState:
@@ -60,7 +67,8 @@ class Snapshot:
 
         if self._core is None:
             objects = self.objects()
-            self._core = CoreLoop(Policy(charge_foreign=objects.charges_foreign), self.decisions.extend)
+            policy = Policy(charge_foreign=objects.charges_foreign, gpu_parts=gpu_parts.listed())
+            self._core = CoreLoop(policy, self.decisions.extend)
             self._core.apply([*first_events(objects, self.storage), Synced()], self.now)
             self._core.state.begin(self.now)
             self._core.state.settle(self.now)

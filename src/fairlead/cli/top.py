@@ -60,7 +60,7 @@ class Top(msgspec.Struct, frozen=True):
     others: the jobs of other namespaces, counted by queue, where the user may see one namespace alone; they are in the sums, too.
     """
 
-    gpus: int
+    gpus: int | float
     gpus_used: float
     gpus_wanted: float
     nodes: int
@@ -196,7 +196,7 @@ def _drawn(found: Top, others: list[Others]) -> Group:
     bar = Text.assemble(("█" * full, "green"), ("·" * (_BAR - full), "dim"))
     used = "" if found.use is None else f", utilization {found.use:g} %"
     down = f", {found.nodes_down} down" if found.nodes_down else ""
-    head = Text.assemble("GPUs  ", bar, f"  {found.gpus_used:g} of {found.gpus} allocated ({part:.0%}{used})")
+    head = Text.assemble("GPUs  ", bar, f"  {found.gpus_used:g} of {found.gpus:g} allocated ({part:.0%}{used})")
     rest = Text(
         f"Jobs  {found.running} running, {found.pending} pending for {found.gpus_wanted:g} GPUs    Nodes  {found.nodes}{down}"
     )

@@ -107,6 +107,7 @@ class _Simulation(msgspec.Struct, frozen=True):
 
     def of(self, objects: Objects, namespace: str) -> WhatIf:
         """The result; ends the command where something that is changed does not exist. namespace: of what names none."""
+        from fairlead.cluster import gpu_parts
         from fairlead.core.model.policy import Policy
         from fairlead.simulation import whatif as trial
 
@@ -123,7 +124,8 @@ class _Simulation(msgspec.Struct, frozen=True):
             trial.set_given(changed, question.quota, question.limit, question.add_nodes, question.drain)
         except trial.WhatIfError as error:
             fail(str(error), Exit.USAGE)
-        return trial.what_if(objects, changed, self.policy or Policy(charge_foreign=objects.charges_foreign), self.then)
+        usual = Policy(charge_foreign=objects.charges_foreign, gpu_parts=gpu_parts.listed())
+        return trial.what_if(objects, changed, self.policy or usual, self.then)
 
     def only_here(self) -> str:
         """The flag for which the leader cannot answer instead; empty: there is none."""

@@ -17,6 +17,7 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import bounds, grouping, pod_specs, selection, starting, targets, views
 from fairlead.cluster.times import seconds
 from fairlead.cluster.workloads import Workloads
+from fairlead.core.mig.parts import sharing_of
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Completed, Group
 from fairlead.core.model.namespaces import Namespace
@@ -281,7 +282,7 @@ def node(view: views.Node) -> Node:
         labels=labels,
         taints=tuple(sorted((Taint(each.key, each.value, each.effect) for each in view.spec.taints or ()), key=repr)),
         unschedulable=view.spec.unschedulable,
-        shares_gpus=labels.get(names.GPU_SHARING_LABEL, "") in names.SHARING_AGENTS,
+        shares_gpus=labels.get(names.GPU_SHARING_LABEL, "") in names.SHARING_AGENTS and not sharing_of(labels).by_unit,
         error=error,
         images=tuple(
             (name, min(max(each.size_bytes, 0), _MOST_IMAGE)) for each in status.images or () for name in each.names or ()

@@ -93,7 +93,7 @@ def best_row(state: ClusterState, task: Task, outside: Mask | None = None) -> in
 def closed_to(state: ClusterState, task: Task, outside: Mask | None = None) -> Mask | None:
     """For each row whether it is closed to a task that may fit: reserved for others, its pool's limit reached, or outside."""
     kept = state.reserved.closed(task) if state.reserved.holds else None
-    limited = state.queues.limits.closed(task) if state.queues.tree.pools.named else None
+    limited = state.queues.limits.closed(task) if state.queues.tree.by_row else None
     closed = kept if limited is None else limited if kept is None else kept | limited
     return closed if outside is None else outside if closed is None else closed | outside
 
@@ -155,7 +155,7 @@ def _gang(state: ClusterState, unit: Unit) -> list[Task] | Refused:
         refused = outcome
         if isinstance(refused, NoCapacity) and _with_devices_together(state, unit, home):
             return list(unit.tasks[: unit.need])
-        if isinstance(refused, OverLimit) and not state.queues.tree.pools.named:
+        if isinstance(refused, OverLimit) and not state.queues.tree.by_row:
             break  # as it would be elsewhere
     return refused or _shut_out(state, unit.tasks[0])
 
@@ -196,7 +196,7 @@ def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Ref
         for number in order:
             tasks = by_shape[number]
             refused: Refused | None
-            if core and not placed and capacities[number] < len(tasks) and not state.queues.tree.pools.named:
+            if core and not placed and capacities[number] < len(tasks) and not state.queues.tree.by_row:
                 refused = _too_little(state, tasks, capacities[number])
             else:
                 refused = _fill(state, tasks, placed, home.outside.get(number) if core else None)
@@ -226,15 +226,15 @@ def _shut_out(state: ClusterState, task: Task) -> Refused:
 
 def full_pool(state: ClusterState, task: Task) -> OverLimit | None:
     """A limit for a pool that has capacity for the pod, or outside which it may not run; None if there is none."""
-    full = state.queues.limits.full_pools(task)
+    full = state.queues.limits.full_rows(task)
     if not full:
         return None
-    rows, pools = slice(0, state.nodes.count), state.queues.tree.pools
+    rows = slice(0, state.nodes.count)
     fits, admitted = task.ranking.alone(), task.ranking.admitted(rows) & state.nodes.open[rows]
-    closed = np.logical_or.reduce([pools.mask(pool) for pool, _ in full])
+    closed = np.logical_or.reduce([mask for mask, _ in full])
     if admitted.any() and not (admitted & ~closed).any():
         return OverLimit(full[0][1])
-    return next((OverLimit(reason) for pool, reason in full if (fits & pools.mask(pool)).any()), None)
+    return next((OverLimit(reason) for mask, reason in full if (fits & mask).any()), None)
 
 
 def reserved_for_others(state: ClusterState, task: Task) -> ReservedForOthers | None:

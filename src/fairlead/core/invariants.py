@@ -250,7 +250,7 @@ def _queues(state: ClusterState, placed: Placed) -> list[str]:
     known = state.tasks
     charged += [task for tasks in placed.values() for task in tasks if task.pod.uid not in known and task.charged]
     shapes = {task.shape.number: task.shape for task in charged}
-    by_row = bool(state.queues.tree.pools.named)
+    by_row = state.queues.tree.by_row
     alike = Counter(map(_CHARGE_AT if by_row else _CHARGE, charged))
     held: dict[str, Counter[str]] = {name: Counter() for name in state.queues.queues}
     for (queue, number, *on), count in alike.items():

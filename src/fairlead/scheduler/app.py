@@ -274,6 +274,7 @@ class Scheduler:
             policy=self.options.policy,
             schedulers=dict(self.options.schedulers),
             sharing_agents=sorted(names.SHARING_AGENTS),
+            gpu_parts=self.options.policy.gpu_parts,
             rules=list(grouping.RULES.values()),
         )
         return Player(self.options.player, setting, time.monotonic)

@@ -7,6 +7,7 @@ that names its place. `fairlead scheduler --config-schema` prints the JSON Schem
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -148,8 +149,28 @@ class Consolidation(_Section, frozen=True):
     defragmentation: Defragmentation = Defragmentation()
 
 
+class GpuPart(_Section, frozen=True, kw_only=True):
+    """A resource that counts as a part of a GPU, where its name and the node's labels do not show which."""
+
+    resource: Annotated[
+        str, _is("Resource of a device plugin, such as `nvidia.com/mig-1g.24gb`.", pattern=r"^nvidia\.com/[-A-Za-z0-9_.]{1,63}$")
+    ]
+    product: Annotated[str, _is("Only on nodes with this label `nvidia.com/gpu.product`. Empty: on all.", max_length=63)] = ""
+    part: Annotated[
+        str,
+        _is(
+            "Part of a GPU that one of it is: a fraction such as `1/7`, or a decimal number such as `0.25`; above 0, at most 1.",
+            pattern=r"^([0-9]{1,3}/[0-9]{1,4}|[01](\.[0-9]{1,6})?)$",
+        ),
+    ]
+
+    def milli(self) -> int:
+        """In thousandths, rounded down; at least 1. Raises `ZeroDivisionError`."""
+        return max(1, int(Fraction(self.part) * 1000))
+
+
 class GpuSharing(_Section, frozen=True):
-    """Fractions of GPUs."""
+    """Fractions of GPUs, and what counts as one."""
 
     agents: Annotated[
         list[Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]],
@@ -158,6 +179,17 @@ class GpuSharing(_Section, frozen=True):
             "device. Default: `fairlead-agent`, which is `fairlead agent`."
         ),
     ] = msgspec.field(default_factory=lambda: sorted(names.DEFAULT_SHARING_AGENTS))
+    parts: Annotated[
+        list[GpuPart],
+        _is(
+            "Resources that count as parts of a GPU in quotas, shares and costs, beside those whose names and nodes' labels show "
+            "it: partitions (MIG) of known models, and replicas."
+        ),
+    ] = []
+
+    def table(self) -> tuple[tuple[str, str, int], ...]:
+        """The parts as the core has them: (resource, product or empty, thousandths)."""
+        return tuple(sorted((each.resource, each.product, each.milli()) for each in self.parts))
 
 
 class LeaderElection(_Section, frozen=True):
@@ -213,6 +245,7 @@ class Configuration(_Section, frozen=True):
         policy = Policy(
             strategy=self.placement.strategy,
             strategy_options=self.placement.strategy_options,
+            gpu_parts=self.gpu_sharing.table(),
             head_blocks=self.placement.head_blocks,
             pods_per_free_gpu=self.placement.keep_per_free_gpu.pods,
             cpu_per_free_gpu=self.placement.keep_per_free_gpu.milli_cpu,
@@ -255,9 +288,10 @@ class Configuration(_Section, frozen=True):
 
 
 def adopt(configuration: Configuration) -> None:
-    """What all parts of a process know of it from now on: the scheduler names, the release, the agents that share GPUs."""
+    """What all parts of a process know of it from now on: the scheduler names, the release, how GPUs are shared."""
     names.answer_to({each.scheduler_name: each.profile for each in configuration.profiles}, configuration.name)
     names.share_by(configuration.gpu_sharing.agents)
+    names.count_parts(configuration.gpu_sharing.table())
 
 
 def default() -> Configuration:
@@ -309,7 +343,24 @@ def _mistake(given: Configuration) -> str:
     election = given.leader_election
     if not election.retry_seconds < election.renew_seconds < election.duration_seconds:
         return "leaderElection: retrySeconds must be less than renewSeconds, and renewSeconds less than durationSeconds"
-    return _taken_by_another(given)
+    return _wrong_part(given.gpu_sharing.parts) or _taken_by_another(given)
+
+
+def _wrong_part(parts: list[GpuPart]) -> str:
+    """Which resource cannot count as such a part, and why."""
+    twice = [key for key, count in Counter((each.resource, each.product) for each in parts).items() if count > 1]
+    if twice:
+        return f"gpuSharing.parts: {twice[0][0]} of product {twice[0][1]!r} is listed twice"
+    for each in parts:
+        denominator = each.part.partition("/")[2]
+        if denominator and not int(denominator):
+            return f"gpuSharing.parts: part {each.part!r} of {each.resource} divides by zero"
+        value = Fraction(each.part)
+        if not 0 < value <= 1:
+            return f"gpuSharing.parts: part {each.part!r} of {each.resource} is not above 0 and at most 1"
+        if each.resource in names.GPU_RESOURCES and not each.product:
+            return f"gpuSharing.parts: {each.resource} without a product is a whole GPU: give the product where it is not"
+    return ""
 
 
 def _taken_by_another(given: Configuration) -> str:

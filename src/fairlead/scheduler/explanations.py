@@ -71,6 +71,14 @@ def advice_of(reason: Reason) -> str | None:
     return _QUARANTINED if reason.numbers.get("quarantined") else ADVICE.get(str(reason.code))
 
 
+class GpuRequest(msgspec.Struct, frozen=True):
+    """What a job requests that is less than a GPU. count: how many, by all its pods; gpus: the part of a GPU that each is."""
+
+    resource: str
+    count: int
+    gpus: float
+
+
 class Explanation(msgspec.Struct, frozen=True):
     """One job. position: 1 is next in its queue; ahead: the first of those before it, and why; null once it is placed.
 
@@ -78,7 +86,7 @@ class Explanation(msgspec.Struct, frozen=True):
     to, RFC 3339; earliest_start, latest_start: it starts between them in eight cases of ten. message: why it waits now, numbers:
     those of the message; reported: the message in the object's conditions; would_start_on: where a pass that began now would
     place it; would_evict: its victims there. quarantined: nodes that are kept from it, until when and why. blocked_by: the
-    pending job that would preempt it at once, so that it evicts no pod.
+    pending job that would preempt it at once, so that it evicts no pod. gpu_parts: of `gpus` what partitions and replicas are.
     """
 
     object: str
@@ -111,6 +119,7 @@ class Explanation(msgspec.Struct, frozen=True):
     blocked_by: Ahead | None = None
     earliest_start: str | None = None
     latest_start: str | None = None
+    gpu_parts: list[GpuRequest] = []
 
 
 def bare(name: str, **known: Any) -> Explanation:
@@ -166,7 +175,7 @@ def explained(
         state="Suspended" if suspended else "Running" if tasks and not waiting else "Waiting" if waiting else "Empty",
         pods=len(tasks),
         placed=len(placed),
-        gpus=sum(task.pod.spec.gpus * task.pod.spec.gpu_milli for task in tasks) / WHOLE,
+        gpus=sum(map(state.queues.tree.parts.of, tasks)) / WHOLE,
         priority=max((task.pod.priority for task in tasks), default=0),
         waiting_seconds=max(0.0, now - min(task.pod.created for task in tasks)) if waiting else None,
         nodes=sorted({task.pod.node for task in placed}),
@@ -182,7 +191,17 @@ def explained(
         numbers=reason.numbers if reason is not None else {},
         advice=advice_of(reason) if reason is not None else None,
         blocked_by=blocked_by(state, unit) if unit is not None else None,
+        gpu_parts=_gpu_parts(state, tasks),
     )
+
+
+def _gpu_parts(state: ClusterState, tasks: list[Task]) -> list[GpuRequest]:
+    """Partitions and replicas of a job, by resource and part."""
+    counted: dict[tuple[str, int], int] = {}
+    for task in tasks:
+        for resource, count, milli in state.queues.tree.parts.of_each(task):
+            counted[resource, milli] = counted.get((resource, milli), 0) + count
+    return [GpuRequest(resource, count, milli / WHOLE) for (resource, milli), count in sorted(counted.items())]
 
 
 def place_of(state: ClusterState, node: QueueNode, unit: Unit | None, now: float) -> tuple[int | None, int, list[Ahead]]:

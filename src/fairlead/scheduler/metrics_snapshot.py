@@ -152,7 +152,7 @@ def _plain(amounts: dict[str, int]) -> dict[str, float]:
 
 
 def _pools(state: ClusterState) -> list[PoolSnapshot]:
-    nodes, given = state.nodes, state.queues.tree.pools.given
+    nodes, given, parts = state.nodes, state.queues.tree.pools.given, state.queues.tree.parts
     rows_of: dict[str, list[int]] = {pool: [] for pool in given}
     for row in nodes.rows.values():
         node = nodes.objects[row]
@@ -168,6 +168,11 @@ def _pools(state: ClusterState) -> list[PoolSnapshot]:
     for pool, rows in sorted(rows_of.items()):
         kinds = nodes.device[np.array(rows, np.int64)]
         total, left = whole[kinds], free[kinds]
+        if parts.varies or nodes.partitions:
+            for at, row in enumerate(rows):
+                if parts.has(row):
+                    offered, used = parts.on(row)
+                    total[at], left[at] = offered, offered - used
         partly = (left > 0) & (left < total)
         found.append(
             PoolSnapshot(

@@ -39,6 +39,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     schedulers: Mapping[str, str]
     sharing_agents: Sequence[str]
+    gpu_parts: Sequence[tuple[str, str, int]] = ()
     rules: Sequence[Rule] = ()
     memory: int = MEMORY
 

@@ -103,6 +103,7 @@ def serve(frames_in: BinaryIO, frames_out: BinaryIO) -> None:
     setting = msgspec.msgpack.decode(read_frame(frames_in) or b"", type=Setting)
     names.answer_to(setting.schedulers)
     names.share_by(setting.sharing_agents)
+    names.count_parts(setting.gpu_parts)
     grouping.use(setting.rules)
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     memory = setting.memory if most == resource.RLIM_INFINITY else min(setting.memory, most)

@@ -14,7 +14,8 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.search import by_upstream
 from fairlead.core.queues.backoff_lines import BackoffLines
-from fairlead.core.queues.tree import PendingClass, Seen, pending_class_of
+from fairlead.core.queues.searches import Seen
+from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 

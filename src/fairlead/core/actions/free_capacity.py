@@ -18,7 +18,8 @@ from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.override import override
 from fairlead.core.preemption.policy import share_due
 from fairlead.core.preemption.search import Plan, by_upstream, preempt
-from fairlead.core.queues.tree import Search, pending_class_of
+from fairlead.core.queues.searches import Search
+from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 

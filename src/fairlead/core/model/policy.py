@@ -26,7 +26,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How to decide.
 
     preempt: whether work of the same queue may be preempted, reclaim: whether that of others may, for shares.
-    strategy: name of a placement strategy. gpu_resources: which extended resources are devices.
+    strategy: name of a placement strategy. gpu_resources: which extended resources are devices. gpu_parts: which resources are
+    parts of a GPU of NVIDIA beside those whose names show it: (resource, product or empty, thousandths).
     gang_grace: seconds after the last fault before a half-bound gang is taken down.
     backoff, backoff_limit: first and longest wait in seconds after a refused write.
     searches, search_backoff, search_backoff_limit: so many searches for victims in a row may be in vain before there is
@@ -51,6 +52,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     strategy: str = "ai"
     gpu_resources: tuple[str, ...] = GPU_RESOURCES
+    gpu_parts: tuple[tuple[str, str, int], ...] = ()
     preempt: bool = True
     reclaim: bool = True
     fair_users: bool = True

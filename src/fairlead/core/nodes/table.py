@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.core.mig.parts import WHOLE as WHOLE_GPU
+from fairlead.core.mig.parts import counts
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.nodes import Node
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.model.units import LARGE_AMOUNT, MOST_AMOUNT, WHOLE
 from fairlead.core.nodes.devices import DeviceStates
+from fairlead.core.nodes.gpu_kinds import table_of
 from fairlead.core.nodes.images import Images
 from fairlead.core.nodes.name_ranks import NameRanks
 from fairlead.core.nodes.node_classes import NodeClasses
@@ -50,6 +53,8 @@ class NodeTable:
         self.classes = NodeClasses(self.capacity)
         self.topologies = Topologies(self.capacity, self.rows, self.objects)
         self.resources: dict[str, int] = {}
+        self.gpu_table = table_of(policy.gpu_parts)
+        self.partitions: set[str] = set()  # resources that count as parts of a GPU by their names
         # One matrix, resources x rows, so that many rows are gathered at once; `free` are views of its lines.
         self.matrix: Ints = np.zeros((_FEW_RESOURCES, self.capacity), np.int64)
         self.free: list[Ints] = []
@@ -79,6 +84,8 @@ class NodeTable:
         index = self.resources.get(name)
         if index is None:
             index = self.resources[name] = len(self.free)
+            if name != WHOLE_GPU and counts(name, self.gpu_table):
+                self.partitions.add(name)
             if index == len(self.matrix):
                 self._set_matrix(np.concatenate([self.matrix, np.zeros_like(self.matrix)]), index)
             self.free.append(self.matrix[index])
@@ -105,6 +112,11 @@ class NodeTable:
         """Allocatable of all nodes together, exact."""
         index = self.resources.get(resource)
         return 0 if index is None else self.totals[index]
+
+    def held(self, resource: str) -> int:
+        """What pods on all nodes hold of a resource, fractions not counted."""
+        index = self.resources.get(resource)
+        return 0 if index is None else int((self.alloc[index] - self.free[index]).sum())
 
     def unused(self, resource: str, among: npt.NDArray[np.bool_] | None = None) -> int:
         """What is free of a resource on nodes that take nothing new, of devices in milli. among: on these rows only."""

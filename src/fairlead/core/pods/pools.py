@@ -99,8 +99,11 @@ class Pools:
         """What is charged besides in one pool."""
         return tuple((key_of(resource, pool), amount) for resource, amount in charge if resource in self.named[pool])
 
-    def pinned(self, ranking: Ranking) -> Charge:
-        """What a pod of a shape will be charged besides wherever it is placed: of pools outside which no node admits it."""
+    def pinned(self, charge: Charge, ranking: Ranking) -> Charge:
+        """What a pod of a shape will be charged besides wherever it is placed: of pools outside which no node admits it.
+
+        charge: what it is charged for at least.
+        """
         nodes, shape = self.nodes, ranking.shape
         stamp = (self.version, nodes.classes.epoch, nodes.topologies.version)
         known = self._pinned.get(shape.number)
@@ -112,7 +115,7 @@ class Pools:
             if len(self._pinned) >= _REMEMBERED:
                 self._pinned.clear()
             known = self._pinned[shape.number] = stamp, pools
-        return self._in(shape.charge, known[1])
+        return self._in(charge, known[1])
 
     def mask(self, pool: str) -> Mask:
         """For each row whether it is in a pool, until the next event; do not write to it."""

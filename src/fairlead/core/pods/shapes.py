@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fairlead.api.names import KUBERNETES_PROFILE
+from fairlead.core.mig.parts import WHOLE as GPU
+from fairlead.core.mig.parts import milli_of
 from fairlead.core.model.charges import Charge
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import DeviceFit
+from fairlead.core.nodes.gpu_kinds import Kind, parted
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.pairs import LabelSet, TermCount
 
@@ -17,7 +20,10 @@ class Shape:
     """What one class of identical pods asks for.
 
     held: the affinity terms that its pods hold, where something selects them by labels. demand: (column, amount in base units);
-    charge: what a queue is charged for one pod. extra: what it counts with in scores beyond what it asks for: milli-CPU, bytes.
+    charge: what a queue is charged for one pod, by the names of resources; asked: what it is charged for at least, on the nodes
+    that there are; charges: the same on nodes of some kinds; parted: of which part of it that is (see `gpu_parts`).
+    counted_milli: devices and parts of them, in milli. extra: what it counts with in scores beyond what it asks for: milli-CPU,
+    bytes.
     """
 
     def __init__(
@@ -49,7 +55,12 @@ class Shape:
         self.device_milli = spec.gpus * spec.gpu_milli
         # Extended resources have a domain in their names.
         self.asks_no_device = not spec.gpus and not spec.devices and not any("/" in resource for resource, _ in spec.requests)
-        self.charge = _charge(spec, nodes.gpu_resources)
+        table = nodes.gpu_table
+        self.parted = parted(spec, nodes.gpu_resources, table)
+        partitions = sum(amount * milli_of(name, table=table) // WHOLE for name, amount in self.parted if name != GPU)
+        self.counted_milli = self.device_milli + partitions
+        self.charge = self.asked = _charge(spec, nodes.gpu_resources, partitions)
+        self.charges: dict[int, Charge] = {}
         self.extra = (spec.scored[0] - self.cpu, spec.scored[1] - self.memory) if spec.scored is not None else (0, 0)
         self.lingers = labels is not None or self.holds or any(self.extra) or bool(spec.devices)
         self.wants_company = bool(spec.preferred_pods or spec.preferred_spread) or spec.default_spread is not None
@@ -59,6 +70,21 @@ class Shape:
     def fit(self) -> DeviceFit:
         """What this shape's device request does to every device state, under the current prices."""
         return self._fits[self.gpus, self.gpu_milli]
+
+    def charge_on(self, kind: Kind) -> Charge:
+        """What a queue is charged for one pod on nodes of a kind."""
+        known = self.charges.get(kind.number)
+        if known is None:
+            amounts = dict(self.charge)
+            amounts[GPU] = sum(amount * kind.milli(resource) // WHOLE for resource, amount in self.parted)
+            known = self.charges[kind.number] = tuple(sorted(amounts.items()))
+        return known
+
+    @property
+    def devices(self) -> float:
+        """Devices for the measure of its work: those that it asks for, a fraction as one, and partitions as their parts."""
+        parts = self.counted_milli - self.device_milli
+        return self.gpus + parts / WHOLE if parts else self.gpus
 
     @property
     def leaves_gpu_headroom(self) -> bool:
@@ -74,8 +100,8 @@ class Shape:
         return tuple(sorted(sorted(range(len(free)), key=lambda device: (-free[device], device))[: self.gpus]))
 
 
-def _charge(spec: PodSpec, gpu_resources: tuple[str, ...]) -> Charge:
-    """What a queue is charged for one pod: (resource, base units), devices in milli."""
+def _charge(spec: PodSpec, gpu_resources: tuple[str, ...], partitions: int) -> Charge:
+    """What a queue is charged for one pod: (resource, base units), devices in milli. partitions: milli of a GPU besides."""
     charge = {resource: amount for resource, amount in spec.requests if resource not in gpu_resources}
     for resource, amount in spec.requests:
         if resource in gpu_resources:
@@ -84,4 +110,6 @@ def _charge(spec: PodSpec, gpu_resources: tuple[str, ...]) -> Charge:
         charge[gpu_resources[0]] = charge.get(gpu_resources[0], 0) + sum(need.milli for need in spec.devices)
     if spec.gpus and spec.gpu_milli < WHOLE:
         charge[gpu_resources[0]] = spec.gpus * spec.gpu_milli
+    if partitions:
+        charge[GPU] = charge.get(GPU, 0) + partitions
     return tuple(sorted(charge.items()))

@@ -297,8 +297,8 @@ class Unit:
 
 
 def demand_of(tasks: tuple[Task, ...]) -> Charge:
-    """What tasks ask for together: (resource, base units)."""
-    return sum_of([task.shape.charge for task in tasks])
+    """What tasks ask for together at least: (resource, base units)."""
+    return sum_of([task.shape.asked for task in tasks])
 
 
 def note_reported(task: Task, reason: Reason) -> bool:

@@ -338,7 +338,7 @@ def _largest_first(task: Task) -> tuple[int, int, int, int, str]:
 def closed_to_moved(state: ClusterState, task: Task) -> Mask | None:
     """The rows that a moved pod may not have: reserved for other work, or in a pool whose limit its queue has reached."""
     kept = state.reserved.closed(_reserved_for_none(task.ranking)) if state.reserved.holds else None
-    full = state.queues.limits.closed(task) if state.queues.tree.pools.named else None
+    full = state.queues.limits.closed(task) if state.queues.tree.by_row else None
     return full if kept is None else kept if full is None else kept | full
 
 

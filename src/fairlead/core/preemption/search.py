@@ -378,7 +378,7 @@ def _limited(state: ClusterState, core: Unit) -> bool:
     """Whether a limit may be in a gang's way, so that victims anywhere help."""
     first, queues = core.tasks[0], state.queues
     refused = queues.limits.over_limits(core) or queues.limits.over_limit(first, core.need)
-    return refused is not None or queues.limits.limited_by_pool(first.queue)
+    return refused is not None or queues.limits.limited_by_row(first.queue)
 
 
 def _where(state: ClusterState, core: Unit) -> Mask | None:
@@ -423,5 +423,5 @@ def _fit_of(state: ClusterState, core: Unit) -> Callable[[], bool]:
 
     alike = all(task.shape is first.shape and task.queue == first.queue for task in core.tasks)
     plain = not first.ranking.relations and not state.pods.nominated and not state.reserved.holds
-    plain = plain and not state.queues.limits.limited_by_pool(first.queue)
+    plain = plain and not state.queues.limits.limited_by_row(first.queue)
     return by_counting if alike and plain else lambda: allocation.fits(state, core)

@@ -46,7 +46,7 @@ class Trial:
         self._has_place: set[Ranking] = set()  # as things stand
         self._gpu_columns = frozenset(state.nodes.gpu_columns())
         self._rows: dict[tuple[int, int], list[int] | None] = {}  # by column and amount, as things stand
-        self._by_class = bool(state.queues.tree.pools.named)  # what is charged depends on the pool, too
+        self._by_class = state.queues.tree.by_row  # what is charged depends on the node, too
         self._names: dict[QueueNode, frozenset[str]] = {}
         self._may: dict[QueueNode, Callable[[dict[str, int]], bool]] = {}
         self._claims: dict[tuple[QueueNode, Hashable], tuple[bool, bool]] = {}

@@ -7,10 +7,10 @@ for the order of queues is not theirs: they return what changed, and `queues.Que
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fairlead.core.model.charges import Charge, split
+from fairlead.core.model.charges import Charge
 from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.pods.changes import Changes
 from fairlead.core.pods.tasks import Task
@@ -141,7 +141,7 @@ class Accounts:
         devices, cpu = users.held.get(user, (0, 0))
         if log.depth and sign > 0:
             log.call(users.less, user)  # once it is taken back
-        log.insert(users.held, user, (devices + sign * shape.device_milli, cpu + sign * shape.cpu))
+        log.insert(users.held, user, (devices + sign * shape.counted_milli, cpu + sign * shape.cpu))
         if sign < 0:
             users.less(user)
 
@@ -261,20 +261,23 @@ class Accounts:
         self.freed.update(self.tree.queues)
         self.guarantee_anew()
 
-    def recount_pools(self) -> None:
-        """Pools are made up of other nodes, or other pools are named: what is held there is added up anew."""
+    def recount(self, concerned: Callable[[str], bool]) -> None:
+        """Nodes are in other pools, other pools are named, or GPUs are other parts: what is charged under such keys is added up
+        anew.
+        """
         self._is_another()
         for debt in self.debts.values():
             self._add_debt(debt, -1)
         for node in self.tree.queues.values():
             for account in (node.used, node.leaving, node.foreign):
-                for key in [key for key in account if split(key)[1]]:
+                for key in [key for key in account if concerned(key)]:
                     del account[key]
         for own in self.tree.queues.values():
             for task in own.charged:
-                self._add(own.path, self.tree.pools.extras(task.shape.charge, task.row), 1)
+                self._add(own.path, [each for each in self.tree.charge_at(task.shape, task.row) if concerned(each[0])], 1)
             for task in own.guests.values():
-                self._note_foreign(own.path, self.tree.pools.extras(task.shape.charge, task.row), 1)
+                charge = [each for each in self.tree.charge_at(task.shape, task.row) if concerned(each[0])]
+                self._note_foreign(own.path, charge, 1)
         self._credit_anew()
         for debt in self.debts.values():
             self._add_debt(debt, 1)
@@ -344,13 +347,13 @@ class Accounts:
                 self._debts[uid] = debt._replace(moves=self._debts[uid].moves)
 
     @staticmethod
-    def _note_foreign(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
+    def _note_foreign(nodes: Iterable[QueueNode], charge: Iterable[tuple[str, int]], sign: int) -> None:
         for node in nodes:
             for resource, amount in charge:
                 node.foreign[resource] = node.foreign.get(resource, 0) + sign * amount
 
     @staticmethod
-    def _add(nodes: Iterable[QueueNode], charge: Charge, sign: int) -> None:
+    def _add(nodes: Iterable[QueueNode], charge: Iterable[tuple[str, int]], sign: int) -> None:
         for node in nodes:
             node.touched = True
             for resource, amount in charge:

@@ -37,7 +37,7 @@ class AttainedService:
         return self._sum(first, {each.pod.uid: each for each in (*running_with(first), *tasks)}.values(), now)
 
     def _sum(self, task: Task, running: Iterable[Task], now: float) -> float:
-        return self.before(task) + sum((now - begun(each)) * each.shape.gpus for each in running)
+        return self.before(task) + sum((now - begun(each)) * each.shape.devices for each in running)
 
 
 def begun(task: Task) -> float:

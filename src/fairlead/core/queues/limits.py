@@ -27,13 +27,18 @@ class Limits:
         self.guarantees = guarantees
         self._scales = dict.fromkeys(tree.nodes.gpu_resources, WHOLE)
 
-    def over_limit(self, task: Task, count: int = 1, row: int = -1) -> Reason | None:
+    def over_limit(self, task: Task, count: int = 1, row: int = -1, charge: Charge | None = None) -> Reason | None:
         """Why `count` more pods like this one would break a limit on the path, or None. 0: why what is charged breaks it.
 
-        row: where they would be placed; limits for its pools count, too. -1: anywhere, these do not count.
+        row: where they would be placed; limits for its pools count, too. -1: anywhere, these do not count, and what is charged is
+        the least that it may be. charge: what is charged for one, where that is known.
         """
-        charge = self.tree.charge_at(task.shape, row) if self.tree.pools.named else task.shape.charge
-        for node in self.tree.node_of(task.queue).path:
+        tree = self.tree
+        if charge is None:
+            charge = task.shape.charge
+            if tree.by_row:
+                charge = tree.base(task.ranking) if row < 0 else tree.charge_at(task.shape, row)
+        for node in tree.node_of(task.queue).path:
             if node.meter is not None:
                 refused = node.meter.refused(task, charge, count, self._scales)
                 if refused is not None:
@@ -71,7 +76,7 @@ class Limits:
                 if node.used.get(resource, 0) - freed.get(resource, 0) + amount > node.limits.get(resource, math.inf):
                     return False
             if node.meter is not None and not any(each.user == first.user for each in gone):
-                charge = self.tree.charge_at(first.shape, -1)
+                charge = self.tree.base(first.ranking)
                 if node.meter.refused(first, charge, unit.need, self._scales) is not None:
                     return False
         return True
@@ -85,33 +90,44 @@ class Limits:
             for resource, amount in demand
         )
 
-    def full_pools(self, task: Task) -> list[tuple[str, Reason]]:
-        """The pools of which this task's queue, or one above it, may hold no more, not even this task."""
+    def full_rows(self, task: Task) -> list[tuple[Mask, Reason]]:
+        """Rows on which this task's queue, or one above it, may hold no more, not even this task, though elsewhere it may:
+        in pools of which it may hold no more, and where what the task asks for is a larger part of a GPU than elsewhere.
+        """
         found = []
-        for node in self.tree.node_of(task.queue).path if self.tree.pools.named else ():
+        pools, choices = self.tree.pools, self.tree.parts.choices(task.shape)
+        for node in self.tree.node_of(task.queue).path if pools.named else ():
             for resource, pool, limit in node.pool_limits:
-                amount = next((amount for name, amount in task.shape.charge if name == resource), 0)
                 key = key_of(resource, pool)
-                if amount and node.used.get(key, 0) + amount > limit:
-                    found.append((pool, self._beyond(node, key, limit, amount)))
+                for rows, charge in choices:
+                    amount = next((amount for name, amount in charge if name == resource), 0)
+                    if amount and node.used.get(key, 0) + amount > limit:
+                        found.append((pools.mask(pool) & rows, self._beyond(node, key, limit, amount)))
         if self.guarantees.non_preemptible(task):
-            for pool in sorted(self.tree.pools.named):
-                refused = self._breaks_guarantee(task, self.tree.pools.of(task.shape.charge, pool), 1)
-                if refused is not None:
-                    found.append((pool, refused))
+            for pool in sorted(pools.named):
+                for rows, charge in choices:
+                    refused = self._breaks_guarantee(task, pools.of(charge, pool), 1)
+                    if refused is not None:
+                        found.append((pools.mask(pool) & rows, refused))
+        for rows, charge in choices if len(choices) > 1 else ():
+            refused = self.over_limit(task, charge=charge)
+            if refused is not None:
+                found.append((rows, refused))
         return found
 
     def closed(self, task: Task) -> Mask | None:
-        """For each row whether limits for its pools keep a task out; None if none does."""
+        """For each row whether limits that depend on the row keep a task out; None if none does."""
         closed: Mask | None = None
-        for pool, _ in self.full_pools(task):
-            mask = self.tree.pools.mask(pool)
+        for mask, _ in self.full_rows(task):
             closed = mask if closed is None else closed | mask
         return closed
 
-    def limited_by_pool(self, queue: str) -> bool:
-        """Whether a queue, or one above it, has a limit for a pool."""
-        return any(node.pool_limits for node in self.tree.node_of(queue).path)
+    def limited_by_row(self, queue: str) -> bool:
+        """Whether a queue, or one above it, has a limit that depends on the row: for a pool, or any where GPUs are parts."""
+        path = self.tree.node_of(queue).path
+        if self.tree.parts.varies and any(node.limits or node.meter is not None for node in path):
+            return True
+        return any(node.pool_limits for node in path)
 
     def doubt(self, name: str) -> tuple[bool, str, str] | None:
         """What an administrator should know of a queue's policy: (whether it is in force as it is, reason, message)."""

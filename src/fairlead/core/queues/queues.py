@@ -6,11 +6,13 @@ Callers ask the part that knows: `tree` (policies, amounts), `fair` (shares), `g
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fairlead.api.names import DEFAULT_QUEUE
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.mig.parts import WHOLE as GPU
 from fairlead.core.model.agenda import Timers
+from fairlead.core.model.charges import split
 from fairlead.core.model.nodes import NodePool
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue
@@ -41,6 +43,7 @@ class Queues:
         self.limits = Limits(self.tree, self.guarantees)
         self.reclaim = Reclaim(self.fair, self.guarantees)
         self.waiting = Waiting(self.tree, self.fair, timers)
+        self._asked = (-1, False)  # the version of nodes for which pending classes were asked what they ask for
         self.upsert(Queue(DEFAULT_QUEUE))
 
     # -- policies ------------------------------------------------------------------------------
@@ -112,26 +115,61 @@ class Queues:
             self._recount_pools()
 
     def node_changed(self, row: int) -> None:
-        """A node came, went, or changed: it may be in other pools now. Nothing is on it that was not before."""
+        """A node came, went, or changed: it may be in other pools now, or its GPUs other parts of one.
+
+        Nothing is on it that was not before.
+        """
+        if self.tree.parts.follow(row):
+            self.tree.by_row = bool(self.tree.pools.named) or self.tree.parts.varies
+            self._recount(lambda key: split(key)[0] == GPU, row)
         if self.tree.pools.follow(row):
             self._recount_pools(row)
 
     def _recount_pools(self, row: int | None = None) -> None:
         """Pools are made of other rows, or of one more or less."""
+        self._recount(lambda key: bool(split(key)[1]), row)
+
+    def _recount(self, concerned: Callable[[str], bool], row: int | None) -> None:
+        """What is charged under some keys is another, on one row or (None) anywhere."""
         if row is None or self.accounts.charges_on(row):
-            self.accounts.recount_pools()
+            self.accounts.recount(concerned)
         self.tree.pools_changed()
         self.fair.touch()
         self.waiting.order.touch_all()
 
     def settle(self, now: float) -> None:
         """Bring percentages up to the nodes' present capacity, and shares up to what is held and asked for."""
+        if self.tree.parts.varies or self._asked[1]:
+            self._ask_anew()
         if self.tree.resolve_all():
             self.accounts.freed.update(self.queues)
             self.fair.touch()
             self.guarantees.recount(self.queues)
             self.waiting.restart()
         if self.fair.refresh(now):
+            self.waiting.restart()
+
+    def _ask_anew(self) -> None:
+        """Where GPUs are parts of one, what pending classes ask for depends on the nodes that there are."""
+        parts, version = self.tree.parts, self.tree.nodes.described
+        known, self._asked = self._asked, (version, parts.varies)
+        if known == self._asked:
+            return
+        changed = False
+        for node in self.queues.values():
+            for pending_class in list(node.pending_classes.values()):
+                unit = next(pending_class.units, None)
+                for task in unit.tasks if unit is not None else ():
+                    parts.asked(task.ranking)
+                if unit is not None and unit.demand != pending_class.demand:
+                    changed = True
+                    if pending_class.unschedulable is not None:
+                        self.waiting.requeue(pending_class)  # before: it is listed by what it asked for
+                    pending_class.ask(unit)
+                    node.changed[pending_class] = None
+        if changed:
+            self.accounts.freed.update(self.queues)
+            self.fair.touch()
             self.waiting.restart()
 
     # -- accounts ------------------------------------------------------------------------------

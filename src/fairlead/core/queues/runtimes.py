@@ -140,7 +140,7 @@ class RunTimes:
 
 def _kinds(task: Task) -> Iterator[Kind]:
     members = len(task.gang.tasks) if task.gang is not None and task.gang.group is not None else 1
-    return _kinds_of(task.queue, task.user, task.service_class, task.shape.device_milli * members)
+    return _kinds_of(task.queue, task.user, task.service_class, task.shape.counted_milli * members)
 
 
 def _kinds_of(queue: str, user: str, service_class: str, size: int) -> Iterator[Kind]:

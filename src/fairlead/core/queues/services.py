@@ -113,7 +113,7 @@ class Services:
         interval = self.of(task).checkpoint_interval
         if not interval:
             return 0.0
-        return (self._unsaved(task, interval) + _RESTART) * task.shape.gpus
+        return (self._unsaved(task, interval) + _RESTART) * task.shape.devices
 
     def time_slice_cost(self, task: Task) -> float:
         """Seconds of work on each of its devices that the end of a time slice costs at most, with the restart; infinite: any."""
@@ -156,7 +156,7 @@ class Services:
         """Note when a task that runs becomes preemptible for a unit for which it is not now."""
         service, start = self.of(task), begun(task)
         times = [start + service.min_runtime] if service.min_runtime and start + service.min_runtime > self.now else []
-        rate = sum(each.shape.gpus for each in running_with(task)) if service.levels else 0
+        rate = sum(each.shape.devices for each in running_with(task)) if service.levels else 0
         if rate:
             attained = self.attained.of(task, self.now)
             times += [self.now + (level - attained) / rate for level in service.levels if level > attained][:1]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.api.names import CPU, MEMORY
 from fairlead.core.model.charges import key_of, split
 from fairlead.core.model.policy import Policy
+from fairlead.core.model.units import WHOLE
 from fairlead.core.queues.division import Claim, divide
 from fairlead.core.queues.requests import Requests
 from fairlead.core.queues.tree import PendingClass
@@ -209,7 +210,7 @@ class FairShares:
 
     def usage_of(self, name: str, now: float) -> float:
         """A queue's decayed use as a part of all devices, 0 to 1."""
-        return self.usage.part_of(name, now, sum(self.tree.nodes.total(each) for each in self.tree.nodes.gpu_resources))
+        return self.usage.part_of(name, now, sum(self.tree.total(each) for each in self.tree.nodes.gpu_resources) / WHOLE)
 
     def _of_cluster(self, resource: str, held: int) -> float:
         total = self.tree.total(resource)
@@ -270,16 +271,13 @@ class FairShares:
 
     def foreign(self, resource: str, top: list[QueueNode] | tuple[()]) -> int:
         """What pods of other schedulers hold that no queue is charged for. top: the queues under the root that hold anything."""
-        nodes = self.tree.nodes
         name, pool = split(resource)
-        column = nodes.resources.get(name)
-        if column is None:
+        if name not in self.tree.nodes.resources:
             return 0
-        held = self.tree.pools.held(name, pool) if pool else int((nodes.alloc[column] - nodes.free[column]).sum())
-        held -= self._closed(column, pool)
-        return max(0, held * self.tree.scale(resource) - sum(node.stays(resource) for node in top))
+        held = self.tree.held(name, pool) - self._closed(name, pool)
+        return max(0, held - sum(node.stays(resource) for node in top))
 
-    def _closed(self, column: int, pool: str) -> int:
+    def _closed(self, name: str, pool: str) -> int:
         """What is kept closed where victims are leaving, beyond what beneficiaries hold: once they are gone it is to be had."""
         closed = {id(each): each for placeholders in self.tree.closing.values() for each in placeholders if each.row >= 0}
         mask = self.tree.pools.mask(pool) if pool and closed else None
@@ -287,8 +285,8 @@ class FairShares:
             amount
             for each in closed.values()
             if mask is None or mask.item(each.row)
-            for index, amount in each.shape.demand
-            if index == column
+            for resource, amount in self.tree.parts.at(each.shape, each.row)
+            if resource == name and (each.shape.gpu_milli == WHOLE or name not in self.tree.nodes.gpu_resources)
         )
 
 

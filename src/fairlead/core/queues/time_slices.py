@@ -31,7 +31,7 @@ class TimeSlice:
         self.rows = frozenset(task.row for task in tasks)
         self._now = services.now
         self._attained = services.attained.of(first, services.now)
-        self._rate = sum(task.shape.gpus for task in tasks)
+        self._rate = sum(task.shape.devices for task in tasks)
         self._since = max(services.works_since(task) for task in tasks)
         self._earliest = max(begun(task) for task in tasks) + self.service.min_runtime
         self._interval = self.service.time_slice

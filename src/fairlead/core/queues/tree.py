@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fairlead.api.names import DEFAULT_QUEUE
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.mig.parts import WHOLE as GPU
 from fairlead.core.model.charges import Charge, key_of, split, sum_of
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import NodeTable
+from fairlead.core.pods.gpu_parts import GpuParts
 from fairlead.core.pods.pools import Pools
 from fairlead.core.pods.rank import Rank
 from fairlead.core.pods.tasks import Task, TaskState, Unit, demand_of
 from fairlead.core.queues.lines import Line, QueueLines
 from fairlead.core.queues.meters import Meter
+from fairlead.core.queues.searches import Search, Seen
 from fairlead.core.queues.stopped import StoppedLines
 from fairlead.core.queues.users import UserAmounts, UserHeap, UserKey
 
@@ -40,36 +42,6 @@ Entry = tuple[Key, int, "QueueNode"]
 
 UnitKey = tuple[int, int, int, tuple[int, int], float, str]
 """How units of one queue compare: a unit's rank, in the middle what its user holds of the queue: (devices, CPU), in milli."""
-
-
-class Seen(NamedTuple):
-    """Versions of what may help a pending class, as of its last check; `actions.requeue` compares them with the present ones."""
-
-    reservations: int = -1  # their version when it became unschedulable
-    kept_out: int = 0  # for how many holds rows were reserved against it then
-    surroundings: tuple[int, ...] = ()  # of those of its shapes that depend on other pods
-    shares: tuple[int, int] = (-1, -1)  # the version of fair shares, and how many jobs had started
-
-
-class Search:
-    """What is remembered of searches for victims, and for pods to be moved, for a pending class; the actions update it."""
-
-    __slots__ = ("awaits", "backoff_until", "budgets", "check_at", "moves_again", "moves_vain", "moves_wanted", "vain")
-
-    def __init__(self) -> None:
-        self.vain = 0  # how many searches for victims in a row were in vain
-        self.backoff_until = 0.0  # no search for victims before
-        self.awaits = 0.0  # until when it is in backoff since what leaves by itself is enough for it
-        self.budgets: Reason | None = None  # disruption budgets that protect all victims that would be enough
-        self.check_at = math.inf  # when these are overridden, or may have changed
-        self.moves_vain = 0  # how many searches for pods to be moved in a row were in vain
-        self.moves_again = 0.0  # no search for such pods before
-        self.moves_wanted = False  # such a search was due during its backoff
-
-    def forget(self) -> None:
-        """One of its units has a place: the next searches are not put off."""
-        self.vain, self.backoff_until = 0, 0.0
-        self.moves_vain, self.moves_again = 0, 0.0
 
 
 class PendingClass:
@@ -110,9 +82,7 @@ class PendingClass:
     def __init__(self, queue: QueueNode, composition: tuple[object, ...], unit: Unit) -> None:
         self.queue = queue
         self.composition = composition
-        self.demand = unit.demand  # what one unit of it asks for
-        self.core_charge = demand_of(unit.tasks[: unit.need])  # what its needed members ask for
-        self.core = dict(self.core_charge)
+        self.ask(unit)
         self.rankings = Counter(task.ranking for task in unit.tasks[: unit.need])  # how many of these are of each shape
         self.waiting = 0  # units that wait here and are alive
         self.elastic = False  # whether there was a unit whose gang has members beyond it
@@ -135,6 +105,12 @@ class PendingClass:
         self.unreported: dict[Unit, None] = {}  # came since the others were given the reason
         self.late: list[Unit] = []  # came since a limit stopped their users, and are not among these
         self.reported: ReasonCode | None = None
+
+    def ask(self, unit: Unit) -> None:
+        """What its units ask for, by one of them."""
+        self.demand = unit.demand  # what one unit of it asks for
+        self.core_charge = demand_of(unit.tasks[: unit.need])  # what its needed members ask for
+        self.core = dict(self.core_charge)
 
     def leave(self, unit: Unit) -> None:
         """One of its units waits no longer."""
@@ -352,6 +328,8 @@ class QueueTree:
     def __init__(self, nodes: NodeTable) -> None:
         self.nodes = nodes
         self.pools = Pools(nodes)
+        self.parts = GpuParts(nodes)
+        self.by_row = False  # whether what is charged for a pod depends on its row: by the pools there, or by what its GPUs are
         self.queues: dict[str, QueueNode] = {}
         self.elsewhere: dict[str, str] = {}  # queues that another release of Fairlead serves, and who that is in words
         self.stopped: StoppedLines[PendingClass] = StoppedLines()
@@ -363,12 +341,17 @@ class QueueTree:
 
     def charge_at(self, shape: Shape, row: int) -> Charge:
         """What a pod of a shape is charged for on a row; -1: on a node that is not known."""
-        return shape.charge + self.pools.extras(shape.charge, row) if self.pools.named else shape.charge
+        charge = self.parts.at(shape, row) if self.parts.varies else shape.charge
+        return charge + self.pools.extras(charge, row) if self.pools.named else charge
+
+    def base(self, ranking: Ranking) -> Charge:
+        """What a pod of a shape will be charged for at least, pools aside."""
+        return self.parts.asked(ranking) if self.parts.varies else ranking.shape.charge
 
     def asked(self, ranking: Ranking) -> Charge:
         """What a pod of a shape will be charged for wherever it is placed."""
-        charge = ranking.shape.charge
-        return charge + self.pools.pinned(ranking) if self.pools.named else charge
+        charge = self.base(ranking)
+        return charge + self.pools.pinned(charge, ranking) if self.pools.named else charge
 
     def asked_together(self, tasks: Sequence[Task]) -> Charge:
         """What tasks will be charged for together."""
@@ -377,14 +360,26 @@ class QueueTree:
     def total(self, resource: str) -> int:
         """What all nodes, or those of the pool that its key names, offer, in the units that queues are charged in."""
         name, pool = split(resource) if "@" in resource else (resource, "")
+        if name == GPU and (self.nodes.partitions or self.parts.varies):
+            return self.parts.total(self.pools.mask(pool) if pool else None)
         units = WHOLE if name in self.nodes.gpu_resources else 1
         return (self.pools.total(name, pool) if pool else self.nodes.total(name)) * units
 
     def usable(self, resource: str) -> int:
         """The same without what is free on nodes that take nothing new: what runs there is part of what there is, no more is."""
         name, pool = split(resource) if "@" in resource else (resource, "")
-        unused = self.pools.unused(name, pool) if pool else self.nodes.unused(name)
+        if name == GPU and (self.nodes.partitions or self.parts.varies):
+            unused = self.parts.unused(self.pools.mask(pool) if pool else None)
+        else:
+            unused = self.pools.unused(name, pool) if pool else self.nodes.unused(name)
         return self.total(resource) - unused
+
+    def held(self, name: str, pool: str) -> int:
+        """What all pods hold of a resource, or of a pool's, but for fractions, whichever scheduler placed them; as charged."""
+        if name == GPU and (self.nodes.partitions or self.parts.varies):
+            return self.parts.held(self.pools.mask(pool) if pool else None)
+        held = self.pools.held(name, pool) if pool else self.nodes.held(name)
+        return held * WHOLE if name in self.nodes.gpu_resources else held
 
     def scale(self, resource: str) -> int:
         """Charged units per unit of a resource, of a pool or not: devices are charged in milli."""
@@ -416,7 +411,9 @@ class QueueTree:
             for each in node.policy.resources:
                 if each.pool:
                     named.setdefault(each.pool, set()).add(each.name)
-        return self.pools.name({pool: frozenset(resources) for pool, resources in named.items()})
+        new = self.pools.name({pool: frozenset(resources) for pool, resources in named.items()})
+        self.by_row = bool(named) or self.parts.varies
+        return new
 
     def resolve(self, node: QueueNode) -> None:
         """Amounts from the policy; percentages are of what the nodes offer now."""

@@ -74,7 +74,7 @@ class UsageBook:
                 node.users.use_of_late(past)
                 node.touch()
 
-    def part_of(self, name: str, now: float, capacity: int) -> float:
+    def part_of(self, name: str, now: float, capacity: float) -> float:
         """A queue's decayed use as a part of so many devices, 0 to 1."""
         usage = self.queues.get(name)
         return self._devices(usage, now) / capacity if usage is not None and capacity else 0.0

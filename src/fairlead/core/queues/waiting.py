@@ -72,6 +72,8 @@ class Waiting:
         if pending_class is None:
             if len(node.pending_classes) >= node.sweep_at:
                 self._sweep(node)
+            for task in unit.tasks if self.tree.parts.varies else ():
+                self.tree.parts.asked(task.ranking)
             pending_class = node.pending_classes[composition] = PendingClass(node, composition, unit)
         unit.pending_class = pending_class
         pending_class.waiting += 1

@@ -280,7 +280,7 @@ class Belonging:
         if not tables.policy.charge_foreign:
             return ""
         labelled = tables.pairs.namespaces.get(namespace, {}).get(DEFAULT_QUEUE_LABEL)
-        queue = self.default_queue(namespace) if labelled or task.shape.device_milli else ""
+        queue = self.default_queue(namespace) if labelled or task.shape.counted_milli else ""
         return queue if queue and tables.queues.tree.knows(queue) else ""
 
     def take_in(self, task: Task) -> None:
@@ -328,7 +328,7 @@ class Belonging:
         held: dict[str, int] = {}
         for task in self._tables.tasks.values():
             if task.row >= 0 and not task.charged:
-                for resource, amount in task.shape.charge:
+                for resource, amount in self._tables.queues.tree.parts.at(task.shape, task.row):
                     held[resource] = held.get(resource, 0) + amount
         return held
 

@@ -155,7 +155,7 @@ class Foretold:
             if unit is None:
                 continue
             first = unit.tasks[0]
-            devices = sum(task.shape.device_milli for task in unit.tasks[: unit.need])
+            devices = sum(task.shape.counted_milli for task in unit.tasks[: unit.need])
             size = _size_of(devices)
             if size not in lines:
                 lines[size] = self._line(size, now)

@@ -93,7 +93,7 @@ class Accounting:
         """
         batch = list(observed)
         if not self._live:
-            batch.sort(key=lambda each: not isinstance(each, PoolObserved))  # a node that went on is not one without a price
+            batch.sort(key=_first_known)
         if self._alive_at is None:
             self.nodes.intervals.load(self.history.open_stays())
             self.scalers.intervals.load(self.history.open_scalers())
@@ -276,6 +276,8 @@ class Accounting:
         self._of.setdefault(job.uid, set()).add(pod.uid)
         if pod.node and run is None and not member.ended:
             run = self._begin(pod, job, queue, self._start(status, now))
+        elif run is not None:
+            self._measure(run, pod)
         if pod.finished and not member.ended:
             member.ended = status.phase
             if run is not None:
@@ -295,13 +297,20 @@ class Accounting:
             service_class=pod.service_class,
             user=pod.user,
             node=pod.node,
-            gpus=devices_of(pod),
+            gpus=devices_of(pod, self.nodes.labels_of(pod.node)),
             cpus=dict(pod.spec.requests).get("cpu", 0) / 1000,
             started_at=at,
         )
         if self._causes.began(job.uid, pod.attempt, counted=self._jobs[job.uid].kind == "AIJob"):
             self._keep(msgspec.structs.replace(self._jobs[job.uid], exit_code=None))
         return run
+
+    def _measure(self, run: Run, pod: Pod) -> None:
+        """What a run holds, where that was not known when it began: its node's labels came later."""
+        labels = self.nodes.labels_of(pod.node)
+        if labels is not None and (held := devices_of(pod, labels)) != run.gpus:
+            run.gpus = held
+            self._changed_runs[run.uid] = run
 
     def _end_as(self, run: Run, status: views.PodStatus, now: float) -> None:
         """A pod ended: when and how, by its containers' statuses."""
@@ -379,3 +388,8 @@ class Accounting:
             return  # cleaned up after its end
         exit_code = 0 if state is State.SUCCEEDED else job.exit_code
         self._keep(msgspec.structs.replace(job, state=state, started_at=started, ended_at=ended, exit_code=exit_code))
+
+
+def _first_known(each: Observation) -> int:
+    """Pools before nodes, so that a node that went on is not one without a price; nodes before what runs on them."""
+    return 0 if isinstance(each, PoolObserved) else 1 if isinstance(each, NodeObserved) else 2

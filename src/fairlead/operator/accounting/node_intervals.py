@@ -7,11 +7,12 @@ There is no clock here; `recorder` observes the cluster and writes.
 from __future__ import annotations
 
 from fairlead.api.kinds.node_pool import NodePoolSpec, Price
-from fairlead.api.names import GPU_RESOURCES
 from fairlead.api.quantity import QuantityError, amount
 from fairlead.cluster import selection, views
+from fairlead.cluster.gpu_parts import offered_milli
 from fairlead.core.model.charges import labelled
 from fairlead.core.model.selectors import matches
+from fairlead.core.model.units import WHOLE
 from fairlead.observability.history import Stay
 from fairlead.operator.accounting.intervals import Intervals
 from fairlead.operator.faults import Report, reraised
@@ -76,6 +77,11 @@ class NodeIntervals:
         stay = self.intervals.open.get(node)
         return stay.pool if stay is not None else None
 
+    def labels_of(self, node: str) -> dict[str, str] | None:
+        """The labels of a node that is there; None: it is not, or not observed yet."""
+        view = self._nodes.get(node)
+        return (view.metadata.labels or {}) if view is not None else None
+
     def _follow(self, name: str, now: float) -> None:
         view = self._nodes[name]
         pool, price = self._pool_of(view)
@@ -85,7 +91,7 @@ class NodeIntervals:
             node=name,
             node_uid=view.metadata.uid,
             pool=pool,
-            gpus=sum(_amount(resource, capacity) for resource in GPU_RESOURCES),
+            gpus=offered_milli({each: _amount(each, capacity) for each in capacity}, view.metadata.labels or {}) / WHOLE,
             cpus=_amount("cpu", capacity) / 1000,
             price=round(price.per_node_hour * _MILLION) if price is not None else None,
             currency=price.currency if price is not None else "",

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fairlead.api import names
 from fairlead.cluster import views
+from fairlead.cluster.gpu_parts import held_milli
 from fairlead.cluster.times import seconds
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.units import WHOLE
 from fairlead.operator.accounting.causes import Failure
 
 
-def devices_of(pod: Pod) -> float:
-    """Devices, fractions as such. Profile `kubernetes` knows no fractions: what asks for one there gets no device."""
+def devices_of(pod: Pod, labels: Mapping[str, str] | None = None) -> float:
+    """Devices; fractions, partitions and replicas as such. labels: of its node; None: not known.
+
+    Profile `kubernetes` knows no fractions: what asks for one there gets no device.
+    """
     if pod.profile == names.KUBERNETES_PROFILE and pod.spec.gpu_milli < WHOLE:
         return 0.0
-    return pod.spec.gpus * pod.spec.gpu_milli / WHOLE
+    return held_milli(pod.spec, labels) / WHOLE
 
 
 def bound_at(status: views.PodStatus) -> float:

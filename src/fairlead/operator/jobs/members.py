@@ -11,6 +11,7 @@ import msgspec
 
 from fairlead.api import names, spans
 from fairlead.api.kinds.ai_job import AIJob, Role
+from fairlead.core.mig.parts import milli_of
 
 Manifest = dict[str, Any]
 
@@ -64,7 +65,7 @@ def asks_gpus(role: Role) -> bool:
         if isinstance(part, dict)
         for resource in part
     }
-    return any(each in names.GPU_RESOURCES or each.startswith("nvidia.com/mig-") for each in asked)
+    return any(each in names.GPU_RESOURCES or milli_of(each, table=names.GPU_PARTS) for each in asked)
 
 
 def name_of(job: AIJob, member: Member, attempt: int) -> str:

@@ -34,7 +34,7 @@ def others(state: ClusterState, seen_from: str) -> list[Others]:
             continue
         job = counted.setdefault(task.gang.key if task.gang is not None else pod.uid, _Counted(task.queue))
         job.runs = job.runs or bool(pod.node)
-        job.milli += pod.spec.gpus * pod.spec.gpu_milli
+        job.milli += state.queues.tree.parts.of(task)
     for group, target in state.suspended.targets.items():
         gang = state.gangs.get(group)
         if group.partition("/")[0] == seen_from or group in counted or gang is None:
@@ -121,7 +121,7 @@ class Rows:
             state=State.RUNNING,
             pods=1,
             running=1,
-            gpus=pod.spec.gpus * pod.spec.gpu_milli / WHOLE,
+            gpus=self._state.queues.tree.parts.of(task) / WHOLE,
             priority=pod.priority,
             submitted_at=pod.created,
             started_at=pod.started,
@@ -144,7 +144,7 @@ class Rows:
             state=where,
             pods=len(tasks),
             running=len(running),
-            gpus=sum(task.pod.spec.gpus * task.pod.spec.gpu_milli for task in tasks) / WHOLE,
+            gpus=sum(map(self._state.queues.tree.parts.of, tasks)) / WHOLE,
             priority=max(task.pod.priority for task in tasks),
             submitted_at=min(task.pod.created for task in tasks),
             started_at=min((task.pod.started for task in running if task.pod.started is not None), default=None),

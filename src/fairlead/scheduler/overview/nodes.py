@@ -7,7 +7,7 @@ from collections.abc import Collection
 from fairlead.api.names import POOL_LABELS
 from fairlead.core.model.units import WHOLE
 from fairlead.core.state.cluster import ClusterState
-from fairlead.scheduler.overview.rows import NodeLine
+from fairlead.scheduler.overview.rows import GpuPart, NodeLine
 
 _DOWN = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Taints of nodes whose kubelet does not answer, or has reported that it is not ready."""
@@ -24,14 +24,15 @@ def lines(state: ClusterState, down: Collection[str] = (), seen_from: str = "") 
 def _line(state: ClusterState, name: str, row: int, seen_from: str, *, down: bool) -> NodeLine:
     table = state.nodes
     free = table.devices.states[table.device.item(row)]
-    used = sum(WHOLE - left for left in free) / WHOLE
+    parts = state.queues.tree.parts
+    offered, used = parts.on(row)
 
     def amount(resource: str) -> tuple[int, int]:
         column = table.resources.get(resource)
         if column is None:
             return 0, 0
-        offered = table.alloc[column].item(row)
-        return offered, offered - table.free[column].item(row)
+        there = table.alloc[column].item(row)
+        return there, there - table.free[column].item(row)
 
     cpu, memory = amount("cpu"), amount("memory")
     node = table.objects[row]
@@ -44,14 +45,14 @@ def _line(state: ClusterState, name: str, row: int, seen_from: str, *, down: boo
     elif closed_by:
         where = "closed"
     else:
-        held, offered = (used, float(len(free))) if free else (float(cpu[1]), float(cpu[0]))
-        where = "idle" if not held else "allocated" if held >= offered else "mixed"
+        held, there = (used, offered) if offered else (cpu[1], cpu[0])
+        where = "idle" if not held else "allocated" if held >= there else "mixed"
     return NodeLine(
         name=name,
         state=where,
         gpu_model=next((labels[label] for label in POOL_LABELS if label in labels), ""),
-        gpus=len(free),
-        gpus_used=used,
+        gpus=offered / WHOLE if offered % WHOLE else offered // WHOLE,
+        gpus_used=used / WHOLE,
         gpu_free_milli=list(free),
         cpu_milli=cpu[0],
         cpu_milli_used=cpu[1],
@@ -59,4 +60,5 @@ def _line(state: ClusterState, name: str, row: int, seen_from: str, *, down: boo
         memory_bytes_used=memory[1],
         pods=len(table.pods[row]),
         closed_by=closed_by,
+        gpu_parts=[GpuPart(*each) for each in parts.listed(row)],
     )

@@ -42,7 +42,7 @@ def _held(state: ClusterState) -> dict[str, dict[str, _Held]]:
         mine = own.setdefault(task.queue, {}).setdefault(task.user, _Held())
         if task.pod.ours:  # pods of others hold amounts, and are no jobs
             mine.jobs[task.job] = mine.jobs.get(task.job, False) or task.row >= 0
-        for resource, amount in task.shape.charge if task.row >= 0 else ():
+        for resource, amount in state.queues.tree.parts.at(task.shape, task.row) if task.row >= 0 else ():
             mine.amounts[resource] = mine.amounts.get(resource, 0) + amount
     found: dict[str, dict[str, _Held]] = {}
     for name, users in own.items():

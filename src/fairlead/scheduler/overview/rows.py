@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from fairlead.cluster.gpu_parts import held_milli
 from fairlead.core.model.groups import Target
 from fairlead.core.model.units import WHOLE
 
@@ -76,24 +77,35 @@ def suspended(namespace: str, name: str, target: Target, queue: str, created: fl
         state=State.SUSPENDED,
         pods=sum(member.count for member in target.members),
         running=0,
-        gpus=sum(member.count * member.pod.spec.gpus * member.pod.spec.gpu_milli for member in target.members) / WHOLE,
+        gpus=sum(member.count * held_milli(member.pod.spec) for member in target.members) / WHOLE,
         priority=max((pod.priority for pod in pods), default=0),
         submitted_at=min((pod.created for pod in pods), default=created),
         user=pods[0].user if pods else "",
     )
 
 
+class GpuPart(msgspec.Struct, frozen=True):
+    """What a node's device plugin offers that is less than a GPU. part_milli: thousandths of a GPU that one of it counts as."""
+
+    resource: str
+    part_milli: int
+    offered: int
+    used: int
+
+
 class NodeLine(msgspec.Struct, frozen=True):
     """One node. state: as sinfo's words: idle, mixed, allocated, drained, down; closed where something on it cannot be counted.
 
-    gpu_free_milli: thousandths left of each GPU, as counted (the kubelet picks the real devices).
+    gpus: a whole number but where there are partitions or replicas: these count as their parts of a GPU, see gpu_parts.
+    gpu_free_milli: thousandths left of each GPU, as counted (the kubelet picks the real devices); where the device plugin offers
+    partitions or replicas as `nvidia.com/gpu`, of each of these.
     closed_by: what closes it: pods whose size cannot be known, or what of the node itself cannot be read.
     """
 
     name: str
     state: str
     gpu_model: str
-    gpus: int
+    gpus: int | float
     gpus_used: float
     gpu_free_milli: list[int]
     cpu_milli: int
@@ -102,6 +114,7 @@ class NodeLine(msgspec.Struct, frozen=True):
     memory_bytes_used: int
     pods: int
     closed_by: list[str] = []
+    gpu_parts: list[GpuPart] = []
 
 
 class Amount(msgspec.Struct, frozen=True):

@@ -1,0 +1,38 @@
+"""What is remembered of a pending class from one pass to the next: as of which versions it was checked, and its searches."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from fairlead.api.reasons import Reason
+
+
+class Seen(NamedTuple):
+    """Versions of what may help a pending class, as of its last check; `actions.requeue` compares them with the present ones."""
+
+    reservations: int = -1  # their version when it became unschedulable
+    kept_out: int = 0  # for how many holds rows were reserved against it then
+    surroundings: tuple[int, ...] = ()  # of those of its shapes that depend on other pods
+    shares: tuple[int, int] = (-1, -1)  # the version of fair shares, and how many jobs had started
+
+
+class Search:
+    """What is remembered of searches for victims, and for pods to be moved, for a pending class; the actions update it."""
+
+    __slots__ = ("awaits", "backoff_until", "budgets", "check_at", "moves_again", "moves_vain", "moves_wanted", "vain")
+
+    def __init__(self) -> None:
+        self.vain = 0  # how many searches for victims in a row were in vain
+        self.backoff_until = 0.0  # no search for victims before
+        self.awaits = 0.0  # until when it is in backoff since what leaves by itself is enough for it
+        self.budgets: Reason | None = None  # disruption budgets that protect all victims that would be enough
+        self.check_at = math.inf  # when these are overridden, or may have changed
+        self.moves_vain = 0  # how many searches for pods to be moved in a row were in vain
+        self.moves_again = 0.0  # no search for such pods before
+        self.moves_wanted = False  # such a search was due during its backoff
+
+    def forget(self) -> None:
+        """One of its units has a place: the next searches are not put off."""
+        self.vain, self.backoff_until = 0, 0.0
+        self.moves_vain, self.moves_again = 0, 0.0
