@@ -21,6 +21,7 @@ from fairlead.cluster import convert, views
 from fairlead.cluster.translate import first_events
 from fairlead.operator.jobs.members import members, pod
 from fairlead.operator.workloads import WORKLOADS
+from fairlead.scheduler import configuration
 from fairlead.scheduler.options import Options
 
 SHARED = ("crds", "demo", "explain", "feasibility", "local", "nodes", "operator", "queue", "quota", "scheduler", "share")
@@ -34,11 +35,18 @@ gpuSharing: {agents: [slicer]}
 """
 
 
+def parts(times=1, **given):
+    """The file with resources that count as parts of a GPU."""
+    listed = ", ".join([f'{{resource: {given["resource"]}, part: "{given["part"]}"}}'] * times)
+    return FILE.replace("gpuSharing: {agents: [slicer]}", f"gpuSharing: {{parts: [{listed}]}}")
+
+
 @pytest.fixture(autouse=True)
 def restored():
     yield
     names.answer_to(names.DEFAULT_SCHEDULERS)
     names.share_by(names.DEFAULT_SHARING_AGENTS)
+    names.count_parts(())
 
 
 @pytest.fixture
@@ -98,6 +106,16 @@ def test_a_command_without_the_file_knows_the_defaults_again(file):
         ("kind: x", "Invalid enum value 'x' - at `$.kind`"),
         (FILE.replace("slicer", "enabled"), "'enabled' is not an agent"),
         (FILE.replace("slicer", "a b"), "gpuSharing"),
+        (parts(resource="nvidia.com/mig-1g.24gb", part="1/0"), "part '1/0' of nvidia.com/mig-1g.24gb divides by zero"),
+        (
+            parts(resource="nvidia.com/mig-1g.24gb", part="8/7"),
+            "part '8/7' of nvidia.com/mig-1g.24gb is not above 0 and at most 1",
+        ),
+        (parts(resource="nvidia.com/mig-1g.24gb", part="0"), "part '0' of nvidia.com/mig-1g.24gb is not above 0"),
+        (parts(resource="nvidia.com/gpu", part="0.5"), "nvidia.com/gpu without a product is a whole GPU"),
+        (parts(resource="amd.com/gpu", part="0.5"), "gpuSharing.parts[0].resource"),
+        (parts(resource="nvidia.com/x", part="half"), "gpuSharing.parts[0].part"),
+        (parts(resource="nvidia.com/x", part="0.5", times=2), "nvidia.com/x of product '' is listed twice"),
     ],
 )
 @pytest.mark.parametrize("command", ["crds", "queue", "operator", "scheduler"])
@@ -178,3 +196,11 @@ def test_no_module_asks_for_the_default_names():
         and re.search(r"names\.(DEFAULT_SCHEDULERS|(KUBERNETES_)?SCHEDULER_NAME)\b", path.read_text())
     }
     assert found <= allowed | {"cli/configured.py"}
+
+
+def test_all_processes_know_the_parts_of_the_file():
+    given = yaml.safe_load(parts(resource="nvidia.com/mig-1g.24gb", part="1/7"))
+    found = configuration.parse(given, "file")
+    configuration.adopt(found)
+    assert dict(names.GPU_PARTS) == {("nvidia.com/mig-1g.24gb", ""): 142}
+    assert found.options().policy.gpu_parts == (("nvidia.com/mig-1g.24gb", "", 142),)

@@ -104,7 +104,7 @@ def take(state: ClusterState, now: float) -> MetricsSnapshot:
     reasons: Counter[str] = Counter()
     shown = tuple(_queue(state, node, now, reasons) for _, node in sorted(queues.queues.items()) if node.exists or node.used)
     held = state.belonging.outside()
-    outside = {name: held.get(name, 0) / WHOLE for name in state.nodes.gpu_resources if name in state.nodes.resources}
+    outside = {name: held.get(name, 0) / WHOLE for name in state.nodes.gpus_known}
     return MetricsSnapshot(now, shown, tuple(_pools(state)), dict(reasons), outside, state.starts.failing)
 
 

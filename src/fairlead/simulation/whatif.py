@@ -203,7 +203,8 @@ class _Trial:
         start = foreseen.get(first.job)
         reason = next((self.reasons[task.pod.uid] for task in mates if task.pod.uid in self.reasons), "")
         wait = None if start is None else max(0.0, start - self.objects.now)
-        return Job(_named(first), first.queue, len(mates), _gpus(mates), "never" if start is None else "later", wait, [], reason)
+        gpus = self._gpus(mates)
+        return Job(_named(first), first.queue, len(mates), gpus, "never" if start is None else "later", wait, [], reason)
 
     def _started(self, job: str) -> Job:
         state = self.core.state
@@ -211,7 +212,7 @@ class _Trial:
         nodes = sorted(self.started[job])
         first = tasks[0] if tasks else None
         name = _named(first) if first is not None else job
-        return Job(name, first.queue if first is not None else "", len(tasks), _gpus(tasks), "now", 0.0, nodes, "")
+        return Job(name, first.queue if first is not None else "", len(tasks), self._gpus(tasks), "now", 0.0, nodes, "")
 
     def _queues(self, jobs: Iterable[Job]) -> list[QueueOutcome]:
         state = self.core.state
@@ -227,19 +228,19 @@ class _Trial:
             found.append(QueueOutcome(name, held, len(waits.get(name, ())), mean, longest))
         return found
 
+    def _gpus(self, tasks: list[Task]) -> float:
+        return sum(map(self.core.state.queues.tree.parts.of, tasks)) / WHOLE
+
     def _utilization(self) -> float:
         state = self.core.state
-        total = sum(state.nodes.total(resource) for resource in names.GPU_RESOURCES if resource in state.nodes.resources) * WHOLE
-        held = sum(task.shape.device_milli for row in state.nodes.rows.values() for task in state.nodes.pods[row].values())
+        tree = state.queues.tree
+        total = sum(tree.total(resource) for resource in state.nodes.gpus_known)
+        held = sum(tree.parts.of(task) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values())
         return held / total if total else 0.0
 
 
 def _named(task: Task) -> str:
     return task.gang.key if task.gang is not None else task.pod.key
-
-
-def _gpus(tasks: list[Task]) -> float:
-    return sum(task.shape.device_milli for task in tasks) / WHOLE
 
 
 _OF_THE_NODE = ("DaemonSet", "Node")

@@ -93,6 +93,11 @@ class NodeTable:
             self.totals.append(0)
         return index
 
+    @property
+    def gpus_known(self) -> list[str]:
+        """The resources of GPUs that nodes offer or pods ask for; that of NVIDIA also where there are partitions only."""
+        return [name for name in self.gpu_resources if name in self.resources or (name == WHOLE_GPU and self.partitions)]
+
     def gpu_columns(self) -> list[int]:
         """The columns that count GPUs, of all vendors known."""
         return [self.resources[name] for name in self.gpu_resources if name in self.resources]

@@ -272,7 +272,7 @@ class FairShares:
     def foreign(self, resource: str, top: list[QueueNode] | tuple[()]) -> int:
         """What pods of other schedulers hold that no queue is charged for. top: the queues under the root that hold anything."""
         name, pool = split(resource)
-        if name not in self.tree.nodes.resources:
+        if name not in self.tree.nodes.resources and not self.tree.nodes.partitions:
             return 0
         held = self.tree.held(name, pool) - self._closed(name, pool)
         return max(0, held - sum(node.stays(resource) for node in top))

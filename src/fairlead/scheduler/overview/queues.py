@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fairlead.api.names import GPU_RESOURCES
 from fairlead.core.model.charges import units_of
 from fairlead.core.model.queues import QueueResource
 from fairlead.core.pods.tasks import TaskState
@@ -32,7 +31,7 @@ def shares(state: ClusterState) -> Shares:
         for name, node in sorted(state.queues.queues.items())
     ]
     outside = {key: held / units_of(key) for key, held in sorted(state.belonging.outside().items())}
-    return Shares(found, outside, next((name for name in GPU_RESOURCES if name in state.nodes.resources), "cpu"))
+    return Shares(found, outside, next(iter(state.nodes.gpus_known), "cpu"))
 
 
 def _amounts(node: QueueNode, fair: dict[str, int]) -> list[Amount]:
