@@ -284,7 +284,9 @@ def milli_of(node, made):
 
 
 class World:
-    """Nodes that are partitioned again, pods that come and go; `judge` adds up objects."""
+    """Nodes that are partitioned again, pods that come and go; `judge` adds up objects. others: bind pods, too."""
+
+    others = True
 
     def __init__(self, seed):
         self.rnd = random.Random(seed)
@@ -355,7 +357,7 @@ class World:
             made = pod(name, gpus=0, **common)
         else:
             made = asks(name, resource, rnd.choice((1, 1, 2, 3)), **common)
-        if rnd.random() < 0.2:
+        if self.others and rnd.random() < 0.2:
             at = rnd.choice([*self.nodes, "gone"])
             made = msgspec.structs.replace(made, node=at, started=self.now)
         self.pods[made.uid] = made
@@ -423,3 +425,74 @@ def test_what_queues_are_charged_is_what_nodes_hold(seed):
             world.judge()
     restarted = world.rebuilt()
     world.judge(restarted)
+
+
+class Small(World):
+    """Nothing is preempted, nothing is bound by others, nodes stay."""
+
+    others = False
+
+    def rebuilt(self):
+        return cluster(self.nodes.values(), self.queues, self.pods.values(), preempt=False, reclaim=False, moves_per_minute=0.0)
+
+    def step(self):
+        self.rnd.choices((self.submit, self.schedule, self.end), (6, 3, 2))[0]()
+
+    def limits_left(self, made, node):
+        """Whether queues and users on the path may hold one more pod on a node, by objects."""
+        held = [each for each in self.pods.values() if each.node]
+        for name in (made.queue, "root") if made.queue in "ab" else (made.queue,):
+            policy = next(each for each in self.queues if each.name == name)
+            inside = [each for each in held if each.queue == name or (name == "root" and each.queue in "ab")]
+            if not self.within(policy, [*inside, made], {**{each.uid: each.node for each in inside}, made.uid: node}):
+                return False
+        return True
+
+    def within(self, policy, pods, where):
+        """Whether pods are within the limits of a queue: (resource, pool) by (resource, pool), and the GPUs of each user."""
+        for each in policy.resources:
+            there = [
+                one
+                for one in pods
+                if not each.pool or self.nodes[where[one.uid]].labels.get("nvidia.com/gpu.product") == each.pool
+            ]
+            if each.name == GPU:
+                amount = sum(milli_of(self.nodes[where[one.uid]], one) for one in there)
+            else:
+                amount = sum(dict(one.spec.requests).get(each.name, 0) for one in there)
+            if each.limit is not None and amount > each.limit:
+                return False
+        may = dict(policy.per_user.resources).get(GPU) if policy.per_user is not None else None
+        users = {one.user for one in pods}
+        return may is None or all(
+            sum(milli_of(self.nodes[where[one.uid]], one) for one in pods if one.user == user) <= may for user in users
+        )
+
+    def fits(self, made, node):
+        """Whether a node has enough left, by objects."""
+        held = [each for each in self.pods.values() if each.node == node.name]
+        return all(
+            sum(dict(each.spec.requests).get(name, 0) for each in (*held, made)) <= node.allocatable.get(name, 0)
+            for name, _ in made.spec.requests
+        )
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_what_waits_has_no_place_within_limits(seed):
+    world = Small(seed + 1000)
+    for _ in range(25):
+        world.step()
+    world.pods = {uid: made for uid, made in world.pods.items() if made.spec.gpu_milli == 1000}
+    for uid in [uid for uid in world.state.tasks if uid not in world.pods]:
+        world.state.remove_pod(uid)
+    for _ in range(4):
+        world.schedule()
+    world.judge()
+    for queue_ in world.queues:
+        inside = [each for each in world.pods.values() if each.node]
+        inside = [each for each in inside if each.queue == queue_.name or (queue_.name == "root" and each.queue in "ab")]
+        assert world.within(queue_, inside, {each.uid: each.node for each in inside})
+    for made in world.pods.values():
+        if not made.node:
+            could = [node.name for node in world.nodes.values() if world.fits(made, node) and world.limits_left(made, node.name)]
+            assert not could, (made.name, made.queue, world.state.tasks[made.uid].unit.pending_class.unschedulable)
