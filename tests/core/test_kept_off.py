@@ -40,8 +40,14 @@ def told(nodes, members, size, **more):
             {"shares": False, "labels": {"fairlead.dev/gpu-sharing": "enabled"}},
             {"milli": 500},
         ),
+        (
+            ReasonCode.DEVICES,
+            "4 node(s) offer partitions or replicas of GPUs, of which no fractions are given",
+            {"shares": False, "labels": {"fairlead.dev/gpu-sharing": "fairlead-agent", "nvidia.com/gpu.replicas": "4"}},
+            {"milli": 500},
+        ),
     ],
-    ids=["labels", "taints", "cordoned", "quarantined", "closed", "not shared", "shared by nobody"],
+    ids=["labels", "taints", "cordoned", "quarantined", "closed", "not shared", "shared by nobody", "replicas"],
 )
 def test_a_gang_that_something_keeps_off_every_node_is_not_too_large(code, words, of_nodes, of_pods):
     nodes = [node(f"n{number}", **of_nodes) for number in range(4)]

@@ -276,3 +276,14 @@ def test_gangs_are_kept_off_quarantined_nodes_beside_what_their_template_says():
     assert terms[0]["matchExpressions"][0]["key"] == "zone"
     single = job(workers=1)
     assert "affinity" not in pod(single, single.spec.roles[0], members(single)[0], 0)["spec"]
+
+
+def test_nodes_with_partitions_have_gpus_and_are_alike_by_them():
+    def node(**offered):
+        amounts = {f"nvidia.com/mig-{name.replace('_', '.')}": amount for name, amount in offered.items()}
+        return msgspec.convert({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8", **amounts}}}, _Node)
+
+    one, two, none = node(**{"1g_5gb": "7"}), node(**{"3g_20gb": "2"}), node()
+    assert [each.gpus for each in (one, two, none, node(**{"1g_5gb": "0"}))] == [True, True, False, False]
+    assert len({each.group for each in (one, two, none)}) == 3
+    assert node(**{"1g_5gb": "7"}).group == one.group

@@ -15,7 +15,9 @@ import numpy as np
 from fairlead.api.names import GPU_SHARING_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.allocation import OverLimit, ReservedForOthers, full_pool, reserved_for_others
+from fairlead.core.mig.parts import sharing_of
 from fairlead.core.model.arrays import RowNumbers
+from fairlead.core.model.nodes import Node
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.node_classes import NodeClass
 from fairlead.core.pods.colocation import kin
@@ -85,13 +87,21 @@ def no_node(state: ClusterState, ranking: Ranking) -> Reason:
 
 def _unshared(state: ClusterState, rows: RowNumbers) -> Iterator[tuple[str, RowNumbers]]:
     """(what is missing there, rows) of nodes that give out no fractions."""
-    named: dict[str | None, list[int]] = {}
+    named: dict[str, list[int]] = {}
     for row in rows.tolist():
-        node = state.nodes.objects[row]
-        named.setdefault(node.labels.get(GPU_SHARING_LABEL) if node is not None else None, []).append(row)
-    for agent, found in named.items():
-        missing = f"have the label {GPU_SHARING_LABEL}={agent}, which is not listed in gpuSharing.agents"
-        yield f"node(s) {missing if agent is not None else _SHARE_NOTHING}", np.array(found, np.int32)
+        named.setdefault(_not_shared(state.nodes.objects[row]), []).append(row)
+    for missing, found in named.items():
+        yield f"node(s) {missing}", np.array(found, np.int32)
+
+
+def _not_shared(node: Node | None) -> str:
+    """Why a node gives out no fractions."""
+    agent = node.labels.get(GPU_SHARING_LABEL) if node is not None else None
+    if node is None or agent is None:
+        return _SHARE_NOTHING
+    if sharing_of(node.labels).by_unit:
+        return "offer partitions or replicas of GPUs, of which no fractions are given"
+    return f"have the label {GPU_SHARING_LABEL}={agent}, which is not listed in gpuSharing.agents"
 
 
 def refused(state: ClusterState, unit: Unit, why: Refused) -> Reason:

@@ -23,6 +23,7 @@ from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, en
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.cluster.translate import Change
+from fairlead.core.mig.parts import counts
 from fairlead.core.model.charges import labelled
 from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.faults import About, Faults
@@ -70,8 +71,15 @@ class _Node(msgspec.Struct):
 
     @property
     def gpus(self) -> bool:
-        """Whether it has any."""
-        return any(self._offers(each) for each in names.GPU_RESOURCES)
+        """Whether it has any, or partitions or replicas of some."""
+        return any(self._offers(each) for each in (*names.GPU_RESOURCES, *self._parts))
+
+    @property
+    def _parts(self) -> list[str]:
+        """Resources that count as parts of a GPU."""
+        return sorted(
+            each for each in self.status.allocatable if each not in names.GPU_RESOURCES and counts(each, names.GPU_PARTS)
+        )
 
     def _offers(self, resource: str) -> str:
         amount = str(self.status.allocatable.get(resource, "0"))
@@ -82,7 +90,8 @@ class _Node(msgspec.Struct):
         """Equal for nodes that are alike, as far as can be seen."""
         labels = self.metadata.labels or {}
         offers = [self._offers(each) for each in names.GPU_RESOURCES]
-        return "/".join([labelled(labels), *(labels.get(each, "") for each in _LIKE), *offers])
+        parts = [f"{each}={self._offers(each)}" for each in self._parts]
+        return "/".join([labelled(labels), *(labels.get(each, "") for each in _LIKE), *offers, *parts])
 
     @property
     def quarantined(self) -> bool:
