@@ -9,6 +9,7 @@ anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +47,7 @@ class GpuParts:
         self._seen = 0  # so many columns are known
         self._total: tuple[tuple[int, int, int], int] = ((-1, -1, -1), 0)
         self._asked: dict[int, tuple[tuple[int, ...], Charge]] = {}
+        self._choices: tuple[tuple[int, int], dict[int, list[tuple[Mask, Charge]]]] = ((-1, -1), {})
 
     # -- events --------------------------------------------------------------------------------
 
@@ -171,17 +173,23 @@ class GpuParts:
                 found.append((resource, milli // UNIT, part))
         return found
 
-    def choices(self, shape: Shape) -> list[tuple[Mask, Charge]]:
-        """Rows by what a pod of a shape is charged for on them, the cheapest first."""
-        if not shape.parted or not self._kinds:
-            return [(np.ones(self.nodes.count, np.bool_), shape.charge)]
-        number = self._number[: self.nodes.count]
-        found: dict[Charge, Mask] = {}
-        for each in np.unique(number).tolist():
-            charge = self._of_number(shape, each)
-            mask = number == each
-            found[charge] = found[charge] | mask if charge in found else mask
-        return [(found[charge], charge) for charge in sorted(found, key=_gpus)]
+    def choices(self, shape: Shape) -> Sequence[tuple[Mask | None, Charge]]:
+        """Rows by what a pod of a shape is charged for on them, the cheapest first; None: all. Do not write to the masks."""
+        if not self._kinds or not shape.parted:
+            return [(None, shape.charge)]
+        count = self.nodes.count
+        stamp = (self.version, count)
+        if self._choices[0] != stamp or len(self._choices[1]) >= _REMEMBERED:
+            self._choices = stamp, {}
+        known = self._choices[1].get(shape.number)
+        if known is None:
+            number = self._number[:count]
+            found: dict[Charge, Mask] = {}
+            for each in np.unique(number).tolist():
+                charge, mask = self._of_number(shape, each), number == each
+                found[charge] = found[charge] | mask if charge in found else mask
+            known = self._choices[1][shape.number] = [(found[charge], charge) for charge in sorted(found, key=_gpus)]
+        return known
 
     # -- sums ----------------------------------------------------------------------------------
 

@@ -94,24 +94,27 @@ class Limits:
         """Rows on which this task's queue, or one above it, may hold no more, not even this task, though elsewhere it may:
         in pools of which it may hold no more, and where what the task asks for is a larger part of a GPU than elsewhere.
         """
-        found = []
+        found: list[tuple[Mask, Reason]] = []
+        path, fixed = self.tree.node_of(task.queue).path, self.guarantees.non_preemptible(task)
+        if not fixed and not any(node.limits or node.meter is not None for node in path):
+            return found
         pools, choices = self.tree.pools, self.tree.parts.choices(task.shape)
-        for node in self.tree.node_of(task.queue).path if pools.named else ():
+        for node in path if pools.named else ():
             for resource, pool, limit in node.pool_limits:
                 key = key_of(resource, pool)
                 for rows, charge in choices:
                     amount = next((amount for name, amount in charge if name == resource), 0)
                     if amount and node.used.get(key, 0) + amount > limit:
-                        found.append((pools.mask(pool) & rows, self._beyond(node, key, limit, amount)))
-        if self.guarantees.non_preemptible(task):
+                        found.append((_both(pools.mask(pool), rows), self._beyond(node, key, limit, amount)))
+        if fixed:
             for pool in sorted(pools.named):
                 for rows, charge in choices:
                     refused = self._breaks_guarantee(task, pools.of(charge, pool), 1)
                     if refused is not None:
-                        found.append((pools.mask(pool) & rows, refused))
+                        found.append((_both(pools.mask(pool), rows), refused))
         for rows, charge in choices if len(choices) > 1 else ():
             refused = self.over_limit(task, charge=charge)
-            if refused is not None:
+            if refused is not None and rows is not None:
                 found.append((rows, refused))
         return found
 
@@ -200,3 +203,7 @@ class Limits:
         )
         numbers = {"used": broken.claimed - broken.requested, "limit": broken.bound, "requested": broken.requested}
         return Reason(ReasonCode.QUOTA_EXCEEDED, message, numbers)
+
+
+def _both(mask: Mask, rows: Mask | None) -> Mask:
+    return mask if rows is None else mask & rows
