@@ -291,7 +291,7 @@ class World:
     def __init__(self, seed):
         self.rnd = random.Random(seed)
         self.now, self.made = 0.0, 0
-        self.nodes, self.pods = {}, {}
+        self.nodes, self.pods, self.groups = {}, {}, {}
         self.queues = [Queue("root", resources=self._amounts())]
         self.queues += [Queue(name, "root", 0, self._amounts()) for name in "ab"]
         self.queues.append(Queue("c", resources=self._amounts(), per_user=UserLimits(resources=((GPU, 1500),))))
@@ -312,7 +312,7 @@ class World:
         return tuple(found)
 
     def rebuilt(self):
-        return cluster(self.nodes.values(), self.queues, self.pods.values())
+        return cluster(self.nodes.values(), self.queues, self.pods.values(), self.groups.values())
 
     def draw_node(self, name):
         rnd, many = self.rnd, self.rnd.choice((2, 3, 7))
@@ -357,17 +357,26 @@ class World:
             made = pod(name, gpus=0, **common)
         else:
             made = asks(name, resource, rnd.choice((1, 1, 2, 3)), **common)
+        members = [made]
         if self.others and rnd.random() < 0.2:
             at = rnd.choice([*self.nodes, "gone"])
-            made = msgspec.structs.replace(made, node=at, started=self.now)
-        self.pods[made.uid] = made
-        self.state.upsert_pod(made)
+            members = [msgspec.structs.replace(made, node=at, started=self.now)]
+        elif self.others and rnd.random() < 0.2:
+            self.groups[name] = group(name, rnd.randint(2, 3), made.queue)
+            self.state.upsert_group(self.groups[name])
+            changed = ({"uid": f"{made.uid}-{index}", "name": f"{name}-{index}", "group": name} for index in range(3))
+            members = [msgspec.structs.replace(made, **each) for each in changed]
+        for each in members:
+            self.pods[each.uid] = each
+            self.state.upsert_pod(each)
 
     def end(self):
         if self.pods:
-            uid = self.rnd.choice(sorted(self.pods))
-            del self.pods[uid]
-            self.state.remove_pod(uid)
+            ends = self.pods[self.rnd.choice(sorted(self.pods))]
+            for each in list(self.pods.values()):
+                if each is ends or (ends.group and each.group == ends.group):
+                    del self.pods[each.uid]
+                    self.state.remove_pod(each.uid)
 
     def schedule(self):
         self.now += self.rnd.choice((1.0, 30.0, 700.0))
