@@ -58,8 +58,9 @@ class Shape:
         table = nodes.gpu_table
         self.parted = parted(spec, nodes.gpu_resources, table)
         partitions = sum(amount * milli_of(name, table=table) // WHOLE for name, amount in self.parted if name != GPU)
-        self.counted_milli = self.device_milli + partitions
-        self.charge = self.asked = _charge(spec, nodes.gpu_resources, partitions)
+        self.claimed_milli = sum(need.milli for need in spec.devices)
+        self.counted_milli = self.device_milli + partitions + self.claimed_milli
+        self.charge = self.asked = _charge(spec, nodes.gpu_resources, partitions + self.claimed_milli)
         self.charges: dict[int, Charge] = {}
         self.extra = (spec.scored[0] - self.cpu, spec.scored[1] - self.memory) if spec.scored is not None else (0, 0)
         self.lingers = labels is not None or self.holds or any(self.extra) or bool(spec.devices)
@@ -76,7 +77,8 @@ class Shape:
         known = self.charges.get(kind.number)
         if known is None:
             amounts = dict(self.charge)
-            amounts[GPU] = sum(amount * kind.milli(resource) // WHOLE for resource, amount in self.parted)
+            parts = sum(amount * kind.milli(resource) // WHOLE for resource, amount in self.parted)
+            amounts[GPU] = parts + self.claimed_milli
             known = self.charges[kind.number] = tuple(sorted(amounts.items()))
         return known
 
@@ -100,16 +102,14 @@ class Shape:
         return tuple(sorted(sorted(range(len(free)), key=lambda device: (-free[device], device))[: self.gpus]))
 
 
-def _charge(spec: PodSpec, gpu_resources: tuple[str, ...], partitions: int) -> Charge:
-    """What a queue is charged for one pod: (resource, base units), devices in milli. partitions: milli of a GPU besides."""
+def _charge(spec: PodSpec, gpu_resources: tuple[str, ...], parts: int) -> Charge:
+    """What a queue is charged for one pod: (resource, base units), devices in milli. parts: milli of a GPU besides."""
     charge = {resource: amount for resource, amount in spec.requests if resource not in gpu_resources}
     for resource, amount in spec.requests:
         if resource in gpu_resources:
             charge[resource] = amount * WHOLE
-    if any(need.milli for need in spec.devices):
-        charge[gpu_resources[0]] = charge.get(gpu_resources[0], 0) + sum(need.milli for need in spec.devices)
     if spec.gpus and spec.gpu_milli < WHOLE:
         charge[gpu_resources[0]] = spec.gpus * spec.gpu_milli
-    if partitions:
-        charge[GPU] = charge.get(GPU, 0) + partitions
+    if parts:
+        charge[GPU] = charge.get(GPU, 0) + parts
     return tuple(sorted(charge.items()))
