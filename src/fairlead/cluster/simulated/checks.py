@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.api import quantity
 from fairlead.api.quantity import QuantityError
-from fairlead.cluster.simulated import schema
+from fairlead.cluster.simulated import device_rules, schema
 from fairlead.cluster.simulated.errors import Cause, forbidden_field, invalid, invalid_value, required, unhandled
 from fairlead.cluster.simulated.formats import (
     KEY_RULE,
@@ -59,6 +59,8 @@ WITH_GENERATION = {
     "admissionregistration.k8s.io/validatingadmissionpolicybindings",
     "admissionregistration.k8s.io/mutatingadmissionpolicies",
     "admissionregistration.k8s.io/mutatingadmissionpolicybindings",
+    device_rules.SLICES,
+    device_rules.DEVICE_CLASSES,
 }
 
 
@@ -122,6 +124,9 @@ def _check_finalizers(finalizers: Iterable[str]) -> list[Cause]:
 
 def read_quantities(resource: Resource, obj: Any) -> None:
     """Every quantity of the known places can be read. Raises `StatusError`, as Go's decoder does."""
+    if resource.group == device_rules.GROUP:
+        device_rules.read_quantities(resource, obj)
+        return
     if not _all_read(obj):
         detail = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         raise unhandled(resource.api_version, resource.kind, resource.kind, detail)
@@ -325,19 +330,31 @@ CHECKS: dict[str, Check] = {
     "apiextensions.k8s.io/customresourcedefinitions": check_definition,
     "coordination.k8s.io/leases": check_lease,
     "configmaps": check_config_map,
+    device_rules.CLAIMS: device_rules.check_claim,
+    device_rules.TEMPLATES: device_rules.check_template,
+    device_rules.DEVICE_CLASSES: device_rules.check_class,
+    device_rules.SLICES: device_rules.check_slice,
 }
+_IMMUTABLE = {device_rules.CLAIMS, device_rules.TEMPLATES}
+"""Tables whose specs stay: a new version of one is only compared with the present one."""
 UPDATE_CHECKS: dict[str, CheckUpdate] = {
     "configmaps": check_immutable,
     "secrets": check_immutable,
     "pods": check_pod_update,
     "scheduling.k8s.io/priorityclasses": check_priority_class_update,
+    device_rules.CLAIMS: device_rules.check_claim_update,
+    device_rules.TEMPLATES: device_rules.check_template_update,
+    device_rules.SLICES: device_rules.check_slice_update,
 }
 
 
-def validate(resource: Resource, obj: Object, before: Object | None, *, known: bool = False) -> None:
-    """Raises `StatusError` 422. before: the version that it replaces; known: its spec was valid before."""
-    causes = check_metadata(resource, obj)
-    check = None if known else CHECKS.get(resource.table)
+def validate(
+    resource: Resource, obj: Object, before: Object | None, *, known: bool = False, causes: Iterable[Cause] = ()
+) -> None:
+    """Raises `StatusError` 422. before: the version that it replaces; known: its spec was valid before; causes: found already."""
+    causes = [*causes, *check_metadata(resource, obj)]
+    stays = before is not None and resource.table in _IMMUTABLE
+    check = None if known or stays else CHECKS.get(resource.table)
     if check is not None and (before is None or "spec" not in obj or before.get("spec") != obj["spec"]):
         causes += check(obj)
     update_check = UPDATE_CHECKS.get(resource.table)

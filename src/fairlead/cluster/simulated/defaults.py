@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 
+from fairlead.cluster.simulated import device_rules
 from fairlead.cluster.simulated.store import Object
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -247,4 +248,7 @@ DEFAULTS: dict[str, Default] = {
     "apps/replicasets": default_workload,
     "apps/statefulsets": default_workload,
     "apiextensions.k8s.io/customresourcedefinitions": default_definition,
+    device_rules.CLAIMS: device_rules.default_claim,
+    device_rules.TEMPLATES: device_rules.default_template,
+    device_rules.SLICES: device_rules.default_slice,
 }

@@ -12,6 +12,7 @@ from typing import Any
 
 from fairlead.api import quantity
 from fairlead.api.quantity import QuantityError
+from fairlead.cluster.simulated.device_values import pod_claims
 from fairlead.cluster.simulated.errors import Cause, duplicate, forbidden_field, invalid_value, required, unsupported
 from fairlead.cluster.simulated.formats import LABEL, LABEL_RULE, label, label_value, qualified
 from fairlead.cluster.simulated.store import Object
@@ -49,7 +50,7 @@ def check_pod(obj: Object) -> list[Cause]:
     if isinstance(deadline, int) and not 1 <= deadline <= _MOST_SECONDS:
         detail = f"must be between 1 and {_MOST_SECONDS}, inclusive"
         causes.append(invalid_value("spec.activeDeadlineSeconds", deadline, detail))
-    return causes + _names(spec) + check_placement(spec)
+    return causes + _names(spec) + check_placement(spec) + pod_claims(spec)
 
 
 def _names(spec: Object) -> list[Cause]:
@@ -108,17 +109,22 @@ def _node_affinity(affinity: Object, place: str) -> list[Cause]:
     causes: list[Cause] = []
     wanted = affinity.get(_REQUIRED)
     if wanted is not None:
-        at = f"{place}.{_REQUIRED}.nodeSelectorTerms"
-        if not wanted.get("nodeSelectorTerms"):
-            causes.append(required(at, "must have at least one node selector term"))
-        for index, term in enumerate(wanted.get("nodeSelectorTerms") or ()):
-            causes += _expressions(term.get("matchExpressions"), f"{at}[{index}].matchExpressions", counts=True)
+        causes += check_node_selector(wanted, f"{place}.{_REQUIRED}")
     for index, each in enumerate(affinity.get(_PREFERRED) or ()):
         at = f"{place}.{_PREFERRED}[{index}]"
         causes += _weight(each, at)
         causes += _expressions(
             (each.get("preference") or {}).get("matchExpressions"), f"{at}.preference.matchExpressions", counts=True
         )
+    return causes
+
+
+def check_node_selector(selector: Object, place: str) -> list[Cause]:
+    """What is wrong with a selector of nodes."""
+    at = f"{place}.nodeSelectorTerms"
+    causes = [] if selector.get("nodeSelectorTerms") else [required(at, "must have at least one node selector term")]
+    for index, term in enumerate(selector.get("nodeSelectorTerms") or ()):
+        causes += _expressions(term.get("matchExpressions"), f"{at}[{index}].matchExpressions", counts=True)
     return causes
 
 

@@ -88,6 +88,11 @@ def held_by(message: str, name: str) -> str:
     return next((field.type for field in _table().get(message, {}).values() if field.name == name and field.many == "{}"), "")
 
 
+def kind_of(message: str, name: str) -> str:
+    """What a field of a message is, or each item of it; empty if that is not known."""
+    return next((field.type for field in _table().get(message, {}).values() if field.name == name and field.many != "{}"), "")
+
+
 # -- the wire ----------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sys
 import types
 import typing
 from typing import Any, Union
@@ -17,37 +18,7 @@ import msgspec
 
 from fairlead.cluster.simulated import protobuf
 from fairlead.cluster.simulated.errors import Cause, invalid_value, required
-
-# (type, field) -> keys by which server-side apply identifies the items (x-kubernetes-list-map-keys of the OpenAPI).
-_LIST_KEYS: dict[tuple[str, str], tuple[str, ...]] = {
-    ("PodSpec", "containers"): ("name",),
-    ("PodSpec", "initContainers"): ("name",),
-    ("PodSpec", "ephemeralContainers"): ("name",),
-    ("PodSpec", "volumes"): ("name",),
-    ("PodSpec", "imagePullSecrets"): ("name",),
-    ("PodSpec", "hostAliases"): ("ip",),
-    ("PodSpec", "topologySpreadConstraints"): ("topologyKey", "whenUnsatisfiable"),
-    ("PodSpec", "schedulingGates"): ("name",),
-    ("PodSpec", "resourceClaims"): ("name",),
-    ("Container", "ports"): ("containerPort", "protocol"),
-    ("Container", "env"): ("name",),
-    ("Container", "volumeMounts"): ("mountPath",),
-    ("Container", "volumeDevices"): ("devicePath",),
-    ("PodStatus", "podIPs"): ("ip",),
-    ("PodStatus", "hostIPs"): ("ip",),
-    ("NodeStatus", "addresses"): ("type",),
-    ("ServiceSpec", "ports"): ("port", "protocol"),
-    ("ServiceAccount", "secrets"): ("name",),
-    ("ObjectMeta", "ownerReferences"): ("uid",),
-    ("LabelSelector", "matchExpressions"): (),
-}
-# Where strategic merge differs: its patchMergeKey; an empty one means that the list is replaced.
-_MERGE_KEYS: dict[tuple[str, str], str] = {
-    ("Container", "ports"): "containerPort",
-    ("ServiceSpec", "ports"): "port",
-    ("PodSpec", "topologySpreadConstraints"): "topologyKey",
-}
-_SETS = {("ObjectMeta", "finalizers"), ("NodeSpec", "podCIDRs"), ("JobStatus", "completedIndexes")}
+from fairlead.cluster.simulated.list_keys import LIST_KEYS, MERGE_KEYS, RAW, SETS
 
 
 class Node:
@@ -84,6 +55,8 @@ def _leaf(go: str, *python: type) -> Node:
 _STRING, _INTEGER, _BOOLEAN = _leaf("string", str), _leaf("int64", int), _leaf("bool", bool)
 _NUMBER, _EITHER = _leaf("float64", int, float), _leaf("intstr.IntOrString", int, str)
 _TIME, _BYTES = _leaf("time.Time", str), _leaf("[]uint8", str)
+_QUANTITY = _leaf("resource.Quantity", str, int, float)
+_PLAIN = {"quantity.Quantity": _QUANTITY, "int": _INTEGER, "bool": _BOOLEAN}
 _MAPS = {"string": _STRING, "bytes": _BYTES}
 """The types of maps' values in protobuf's table; lightkube has none."""
 
@@ -100,19 +73,42 @@ def of_model(model: type[Any]) -> Node:
     for field in msgspec.structs.fields(model):
         child = _of_type(field.type)
         place = (model.__name__, field.encode_name)
+        child = _ANY if place in RAW else _corrected(child, protobuf.kind_of(_message_of(model), field.encode_name))
         if child.kind == "map":
-            child.item = _MAPS.get(protobuf.held_by(_message_of(model), field.encode_name), _ANY)
+            child.item = _held_by(model, field.encode_name)
         if child.kind == "list":
-            child.keys = _LIST_KEYS.get(place, ())
-            child.is_set = place in _SETS
+            child.keys = LIST_KEYS.get(place, ())
+            child.is_set = place in SETS
             if field.encode_name == "conditions" and child.item is not None and "type" in child.item.children:
                 child.keys = ("type",)
-            child.merge_key = _MERGE_KEYS.get(place, child.keys[0] if child.keys else "")
+            child.merge_key = MERGE_KEYS.get(place, child.keys[0] if child.keys else "")
         node.children[field.encode_name] = child
     return node
 
 
 _STARTED: dict[type[Any], Node] = {}
+
+
+def _corrected(child: Node, kind: str) -> Node:
+    """Lightkube has quantities as strings, and no type for a field that is called as its type is."""
+    known = _PLAIN.get(kind)
+    place = child.item if child.kind == "list" else child
+    if known is None or place is None or (place.kind != "any" and known is not _QUANTITY):
+        return child
+    if child.kind != "list":
+        return known if child.kind in ("any", "leaf") else child
+    child.item = known
+    return child
+
+
+def _held_by(model: type[Any], name: str) -> Node:
+    """The tree of a map's values: those of a message of the same group have one of their own."""
+    held = protobuf.held_by(_message_of(model), name)
+    group, _, message = held.rpartition(".")
+    found = getattr(sys.modules[model.__module__], message, None)
+    if group == _message_of(model).rpartition(".")[0] and isinstance(found, type) and issubclass(found, msgspec.Struct):
+        return of_model(found)
+    return _MAPS.get(held, _ANY)
 
 
 def _message_of(model: type[Any]) -> str:

@@ -25,6 +25,7 @@ _FIELDS: dict[str, frozenset[str]] = {
         }
     ),
     "nodes": frozenset({"spec.unschedulable"}),
+    "resource.k8s.io/resourceslices": frozenset({"spec.nodeName", "spec.driver"}),
     "namespaces": frozenset({"status.phase"}),
     "secrets": frozenset({"type"}),
     "batch/jobs": frozenset({"status.successful"}),

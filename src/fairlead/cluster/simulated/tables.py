@@ -341,6 +341,21 @@ def _created(obj: Object, _now: float) -> list[Any]:
     return [_name(obj), obj["metadata"].get("creationTimestamp")]
 
 
+def _device_claim(obj: Object, now: float) -> list[Any]:
+    deleted, status = bool(obj["metadata"].get("deletionTimestamp")), _status(obj)
+    states = ["deleted"] if deleted else []
+    if status.get("allocation") is not None:
+        states += ["allocated", "reserved"] if status.get("reservedFor") else ["allocated"]
+    elif not deleted:
+        states.append("pending")
+    return [_name(obj), ",".join(states), _age(obj, now)]
+
+
+def _device_slice(obj: Object, now: float) -> list[Any]:
+    spec = _spec(obj)
+    return [_name(obj), spec.get("nodeName", ""), spec.get("driver", ""), spec.get("pool", {}).get("name", ""), _age(obj, now)]
+
+
 _WIDE = "*Containers|*Images|*Selector"
 _SCALED = f"Name|Desired:integer|Current:integer|Ready:integer|Age|{_WIDE}"
 _BOUND = "Name|Role|Age|*Users|*Groups|*ServiceAccounts"
@@ -432,6 +447,8 @@ _WRITTEN: dict[str, tuple[str, Row]] = {
         lambda obj, now: [_name(obj), obj.get("handler", ""), _age(obj, now)],
     ),
     "apiextensions.k8s.io/customresourcedefinitions": (_DATED, _created),
+    "resource.k8s.io/resourceclaims": ("Name|State|Age", _device_claim),
+    "resource.k8s.io/resourceslices": ("Name|Node|Driver|Pool|Age", _device_slice),
 }
 _TABLES = {table: (_columns(text), row) for table, (text, row) in _WRITTEN.items()}
 _PLAIN = _columns("Name|Age")

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.cluster.simulated import admission, checks, errors, merging, ownership, schema
+from fairlead.cluster.simulated import admission, checks, device_rules, errors, merging, ownership, schema
 from fairlead.cluster.simulated.api.creating import OTHER_NAMESPACE, Creating
 from fairlead.cluster.simulated.api.definitions import Definitions
 from fairlead.cluster.simulated.api.deleting import Deleting
@@ -194,7 +194,7 @@ class Changing:
             self._definitions.check_shape(resource, obj, live)
         else:
             checks.read_quantities(resource, obj.get("spec"))
-        checks.validate(resource, obj, live)
+        checks.validate(resource, obj, live, causes=device_rules.check_admin(self._store, resource, obj, live))
         operation = admission.Request(resource, "UPDATE", key[0], key[1], obj, live, subresource=subresource)
         admission.admit(self._store, self._catalog, operation)
         if who is not None:

@@ -7,7 +7,7 @@ import uuid
 
 import msgspec
 
-from fairlead.cluster.simulated import admission, checks, defaults, errors, ownership
+from fairlead.cluster.simulated import admission, checks, defaults, device_rules, errors, ownership
 from fairlead.cluster.simulated.api.definitions import Definitions
 from fairlead.cluster.simulated.api.garbage import Garbage
 from fairlead.cluster.simulated.api.pods import KnownSpecs, resolve_priority
@@ -102,7 +102,7 @@ class Creating:
                 default(obj, now)
         if resource.table == PODS:
             resolve_priority(self._store, obj)
-        checks.validate(resource, obj, None, known=known)
+        checks.validate(resource, obj, None, known=known, causes=device_rules.check_admin(self._store, resource, obj, None))
         if asked and not known:
             self._specs.remember(asked, obj)
 
