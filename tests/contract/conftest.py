@@ -172,7 +172,8 @@ def simulated_api():
 
 @pytest.fixture(scope="session")
 def real_plane():
-    controllers = "garbage-collector-controller,namespace-controller,disruption-controller"
+    of_devices = "resourceclaim-controller,device-taint-eviction-controller"
+    controllers = f"garbage-collector-controller,namespace-controller,disruption-controller,{of_devices}"
     with ControlPlane(controllers=controllers, flags=["--disable-admission-plugins=ServiceAccount"]) as plane:
         yield plane
 

@@ -57,7 +57,8 @@ def allocated(*results, **more):
 
 
 def consumer(number=1):
-    return {"resource": "pods", "name": f"p{number}", "uid": f"uid-{number}"}
+    """None that a controller knows: it would remove one of a pod that is not there."""
+    return {"apiGroup": "example.com", "resource": "things", "name": f"p{number}", "uid": f"uid-{number}"}
 
 
 def status(api, name, **wanted):
@@ -418,7 +419,7 @@ def a_claim_that_is_deleted_waits_for_its_finalizer_and_is_not_reserved_again(ap
     made = claim(api.name)
     made["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
     api.post(CLAIMS, made).ok(201)
-    status(api, api.name, allocation=allocated(), reservedFor=[{**consumer(), "resource": "others"}]).ok()
+    status(api, api.name, allocation=allocated(), reservedFor=[consumer()]).ok()
     api.delete(f"{CLAIMS}/{api.name}").ok()
     live = api.get(f"{CLAIMS}/{api.name}").ok()
     assert live["metadata"]["deletionTimestamp"]
@@ -626,6 +627,18 @@ def a_slice_stays_in_its_pool_and_on_its_node(api):
     for change in ({"driver": "other.example.com"}, {"nodeName": "n2"}, {"pool": {**live["spec"]["pool"], "name": "n2"}}):
         found = api.put(f"{SLICES}/{api.name}", {**live, "spec": {**live["spec"], **change}})
         found.no(422, "Invalid", "field is immutable")
+
+
+@case
+def defaults_hold_for_updates_too(api):
+    live = api.post(SLICES, slice_(api.name, {"name": "gpu-0"})).ok(201)
+    live["spec"]["devices"] = [{"name": "gpu-0", "taints": [{"key": "a", "effect": "NoExecute"}]}]
+    assert api.put(f"{SLICES}/{api.name}", live).ok()["spec"]["devices"][0]["taints"][0]["timeAdded"]
+    live = api.post(CLAIMS, claim(api.name)).ok(201)
+    live["spec"]["devices"]["requests"] = claim(api.name)["spec"]["devices"]["requests"]
+    assert api.put(f"{CLAIMS}/{api.name}", live).ok()["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
+    done = status(api, api.name, allocation=allocated(result(tolerations=[{"key": "a"}]))).ok()
+    assert done["status"]["allocation"]["devices"]["results"][0]["tolerations"] == [{"key": "a", "operator": "Equal"}]
 
 
 @case

@@ -11,7 +11,7 @@ import msgspec
 
 from fairlead.api import quantity
 from fairlead.api.quantity import QuantityError
-from fairlead.cluster.simulated import device_rules, schema
+from fairlead.cluster.simulated import device_defaults, device_rules, schema, slice_rules
 from fairlead.cluster.simulated.errors import Cause, forbidden_field, invalid, invalid_value, required, unhandled
 from fairlead.cluster.simulated.formats import (
     KEY_RULE,
@@ -24,7 +24,7 @@ from fairlead.cluster.simulated.formats import (
     qualified,
 )
 from fairlead.cluster.simulated.pod_rules import check_amount, check_effect, check_pod, check_pod_update
-from fairlead.cluster.simulated.resources import Resource
+from fairlead.cluster.simulated.resources import CLAIMS, DEVICE_CLASSES, DEVICES, SLICES, TEMPLATES, Resource
 from fairlead.cluster.simulated.store import Object
 
 _NAMED_BY_LABEL = {"namespaces", "services"}
@@ -59,8 +59,8 @@ WITH_GENERATION = {
     "admissionregistration.k8s.io/validatingadmissionpolicybindings",
     "admissionregistration.k8s.io/mutatingadmissionpolicies",
     "admissionregistration.k8s.io/mutatingadmissionpolicybindings",
-    device_rules.SLICES,
-    device_rules.DEVICE_CLASSES,
+    SLICES,
+    DEVICE_CLASSES,
 }
 
 
@@ -124,8 +124,8 @@ def _check_finalizers(finalizers: Iterable[str]) -> list[Cause]:
 
 def read_quantities(resource: Resource, obj: Any) -> None:
     """Every quantity of the known places can be read. Raises `StatusError`, as Go's decoder does."""
-    if resource.group == device_rules.GROUP:
-        device_rules.read_quantities(resource, obj)
+    if resource.group == DEVICES:
+        device_defaults.read_quantities(resource, obj)
         return
     if not _all_read(obj):
         detail = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -330,21 +330,21 @@ CHECKS: dict[str, Check] = {
     "apiextensions.k8s.io/customresourcedefinitions": check_definition,
     "coordination.k8s.io/leases": check_lease,
     "configmaps": check_config_map,
-    device_rules.CLAIMS: device_rules.check_claim,
-    device_rules.TEMPLATES: device_rules.check_template,
-    device_rules.DEVICE_CLASSES: device_rules.check_class,
-    device_rules.SLICES: device_rules.check_slice,
+    CLAIMS: device_rules.check_claim,
+    TEMPLATES: device_rules.check_template,
+    DEVICE_CLASSES: slice_rules.check_class,
+    SLICES: slice_rules.check_slice,
 }
-_IMMUTABLE = {device_rules.CLAIMS, device_rules.TEMPLATES}
+_IMMUTABLE = {CLAIMS, TEMPLATES}
 """Tables whose specs stay: a new version of one is only compared with the present one."""
 UPDATE_CHECKS: dict[str, CheckUpdate] = {
     "configmaps": check_immutable,
     "secrets": check_immutable,
     "pods": check_pod_update,
     "scheduling.k8s.io/priorityclasses": check_priority_class_update,
-    device_rules.CLAIMS: device_rules.check_claim_update,
-    device_rules.TEMPLATES: device_rules.check_template_update,
-    device_rules.SLICES: device_rules.check_slice_update,
+    CLAIMS: device_rules.check_claim_update,
+    TEMPLATES: device_rules.check_template_update,
+    SLICES: slice_rules.check_slice_update,
 }
 
 

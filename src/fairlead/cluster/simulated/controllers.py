@@ -1,4 +1,4 @@
-"""Small controllers that kubectl's users expect: disruption budgets and Jobs.
+"""Small controllers that kubectl's users expect: disruption budgets and Jobs, and those of devices.
 
 Each reconciles its object when it or one of its pods changed, as the real ones do.
 """
@@ -9,6 +9,8 @@ from typing import Any
 
 from fairlead.cluster.simulated import selectors
 from fairlead.cluster.simulated.api.server import ApiServer
+from fairlead.cluster.simulated.claims import ClaimController
+from fairlead.cluster.simulated.device_evictions import DeviceEvictions
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.resources import BUDGETS, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
@@ -24,6 +26,8 @@ class Controllers:
 
     def __init__(self, api: ApiServer) -> None:
         self.api = api
+        self.claims = ClaimController(api)
+        self.device_evictions = DeviceEvictions(api)
         self._dirty: set[tuple[str, Key]] = set()
         self._planned = False
         self._pods = api.served("v1", "pods")

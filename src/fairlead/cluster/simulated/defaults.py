@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 
-from fairlead.cluster.simulated import device_rules
+from fairlead.cluster.simulated import device_defaults
+from fairlead.cluster.simulated.resources import CLAIMS, SLICES, TEMPLATES
 from fairlead.cluster.simulated.store import Object
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -248,7 +249,7 @@ DEFAULTS: dict[str, Default] = {
     "apps/replicasets": default_workload,
     "apps/statefulsets": default_workload,
     "apiextensions.k8s.io/customresourcedefinitions": default_definition,
-    device_rules.CLAIMS: device_rules.default_claim,
-    device_rules.TEMPLATES: device_rules.default_template,
-    device_rules.SLICES: device_rules.default_slice,
+    CLAIMS: device_defaults.default_claim,
+    TEMPLATES: device_defaults.default_template,
+    SLICES: device_defaults.default_slice,
 }

@@ -1,4 +1,4 @@
-"""What the API server refuses, fills in and drops in objects of `resource.k8s.io`: slices, classes, claims and templates.
+"""What the API server refuses in ResourceClaims and their templates, and what it drops.
 
 The rules and limits are those of kube-apiserver 1.36 (`pkg/apis/resource/validation`, `pkg/registry/resource`) in its words, as
 far as users and drivers meet them. What is left out: docs/design/simulated-devices.md.
@@ -7,28 +7,19 @@ far as users and drivers meet them. What is left out: docs/design/simulated-devi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from fairlead.api.quantity import QuantityError
 from fairlead.cluster.simulated import device_values as values
 from fairlead.cluster.simulated.device_values import listed
-from fairlead.cluster.simulated.errors import Cause, forbidden_field, invalid_value, required, unhandled, unsupported
-from fairlead.cluster.simulated.formats import qualified
+from fairlead.cluster.simulated.errors import Cause, forbidden_field, invalid_value, required, unsupported
 from fairlead.cluster.simulated.pod_rules import check_node_selector
-from fairlead.cluster.simulated.resources import NAMESPACES, Resource
+from fairlead.cluster.simulated.resources import CLAIMS, NAMESPACES, TEMPLATES, Resource
 from fairlead.cluster.simulated.store import Object, Store
 from fairlead.core.dra.selectors import SelectorError, compile_selector
 
-GROUP = "resource.k8s.io"
-SLICES, DEVICE_CLASSES = f"{GROUP}/resourceslices", f"{GROUP}/deviceclasses"
-CLAIMS, TEMPLATES = f"{GROUP}/resourceclaims", f"{GROUP}/resourceclaimtemplates"
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"
-_ITEMS = 32  # requests, results, constraints, configurations, selectors
+ITEMS = 32  # requests, results, constraints, configurations, selectors
 _ALTERNATIVES, _RESERVATIONS, _CONFIGURATIONS = 8, 256, 64
-_DEVICES, _ADVANCED_DEVICES, _SETS, _COUNTERS, _CONSUMED, _TAINTS, _NAMED, _CONDITIONS = 128, 64, 8, 32, 2, 16, 32, 8
-_LONGEST_SELECTOR = 10 * 1024
-_SLICE_NODES = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
-_DEVICE_NODES = ("nodeName", "nodeSelector", "allNodes")
+_CONDITIONS, _LONGEST_SELECTOR = 8, 10 * 1024
 Names = Mapping[str, frozenset[str]]
 """The requests of a claim, and their alternatives."""
 
@@ -49,9 +40,9 @@ def check_template(obj: Object) -> list[Cause]:
 def _claim_spec(spec: Object, place: str) -> list[Cause]:
     devices, place = spec.get("devices") or {}, f"{place}.devices"
     names = _names(devices)
-    causes = listed(devices.get("requests"), f"{place}.requests", _ITEMS, _request, lambda each: str(each.get("name", "")))
-    causes += listed(devices.get("constraints"), f"{place}.constraints", _ITEMS, lambda each, at: _constraint(each, at, names))
-    return causes + listed(devices.get("config"), f"{place}.config", _ITEMS, lambda each, at: _configuration(each, at, names))
+    causes = listed(devices.get("requests"), f"{place}.requests", ITEMS, _request, lambda each: str(each.get("name", "")))
+    causes += listed(devices.get("constraints"), f"{place}.constraints", ITEMS, lambda each, at: _constraint(each, at, names))
+    return causes + listed(devices.get("config"), f"{place}.config", ITEMS, lambda each, at: _configuration(each, at, names))
 
 
 def _names(devices: Object) -> Names:
@@ -83,7 +74,7 @@ def _asked(asked: Object, place: str) -> list[Cause]:
     """What one request, or one alternative of it, asks for."""
     name = asked.get("deviceClassName", "")
     causes = values.subdomain(f"{place}.deviceClassName", name) if name else [required(f"{place}.deviceClassName")]
-    causes += listed(asked.get("selectors"), f"{place}.selectors", _ITEMS, _selector)
+    causes += listed(asked.get("selectors"), f"{place}.selectors", ITEMS, check_selector)
     mode, count = asked.get("allocationMode", ""), asked.get("count", 0)
     if mode == "All":
         if count:
@@ -95,7 +86,7 @@ def _asked(asked: Object, place: str) -> list[Cause]:
     return causes + listed(asked.get("tolerations"), f"{place}.tolerations", -1, lambda each, at: values.toleration(at, each))
 
 
-def _selector(selector: Object, place: str) -> list[Cause]:
+def check_selector(selector: Object, place: str) -> list[Cause]:
     """An expression that can be compiled, and that cannot run for long."""
     place = f"{place}.cel"
     if selector.get("cel") is None:
@@ -127,7 +118,7 @@ def _configuration(configuration: Object, place: str, names: Names) -> list[Caus
 
 
 def _references(requests: list[str] | None, place: str, names: Names) -> list[Cause]:
-    return listed(requests, place, _ITEMS, lambda each, at: _reference(each, at, names), str)
+    return listed(requests, place, ITEMS, lambda each, at: _reference(each, at, names), str)
 
 
 def _reference(name: str, place: str, names: Names) -> list[Cause]:
@@ -194,7 +185,7 @@ def _identity(result: Object) -> str:
 
 def _allocation(allocation: Object, place: str, names: Names) -> list[Cause]:
     devices, at = allocation.get("devices") or {}, f"{place}.devices"
-    causes = listed(devices.get("results"), f"{at}.results", _ITEMS, lambda each, at: _result(each, at, names))
+    causes = listed(devices.get("results"), f"{at}.results", ITEMS, lambda each, at: _result(each, at, names))
     causes += listed(devices.get("config"), f"{at}.config", _CONFIGURATIONS, lambda each, at: _allocated_config(each, at, names))
     if allocation.get("nodeSelector") is not None:
         causes += check_node_selector(allocation["nodeSelector"], f"{place}.nodeSelector")
@@ -283,208 +274,3 @@ def _admin_result(claim: Object) -> str:
     return next(
         (f"status.allocation.devices.results[{at}].adminAccess" for at, each in enumerate(results) if each.get("adminAccess")), ""
     )
-
-
-# -- classes and slices ------------------------------------------------------------------------
-
-
-def check_class(obj: Object) -> list[Cause]:
-    """What is wrong with a class of devices."""
-    spec = obj.get("spec") or {}
-    causes = listed(spec.get("selectors"), "spec.selectors", _ITEMS, _selector)
-    causes += listed(spec.get("config"), "spec.config", _ITEMS, lambda each, at: values.opaque(at, each))
-    name = spec.get("extendedResourceName")
-    if name is not None and (
-        "/" not in name or "kubernetes.io/" in name or name.startswith("requests.") or qualified("", name)
-    ):
-        causes.append(invalid_value("spec.extendedResourceName", name, "must be a valid extended resource name"))
-    return causes
-
-
-def check_slice(obj: Object) -> list[Cause]:
-    """What is wrong with a slice of a pool."""
-    spec = obj.get("spec") or {}
-    pool = spec.get("pool") or {}
-    causes = values.driver_name("spec.driver", spec.get("driver", "")) + values.pool_name("spec.pool.name", pool.get("name", ""))
-    if pool.get("resourceSliceCount", 0) <= 0:
-        causes.append(
-            invalid_value("spec.pool.resourceSliceCount", pool.get("resourceSliceCount", 0), "must be greater than zero")
-        )
-    if pool.get("generation", 0) < 0:
-        causes.append(invalid_value("spec.pool.generation", pool["generation"], "must be greater than or equal to zero"))
-    causes += _nodes(spec, "spec", _SLICE_NODES)
-    devices = spec.get("devices") or ()
-    if spec.get("sharedCounters") is not None and spec.get("devices") is not None:
-        causes.append(invalid_value("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
-    advanced = any(each.get("taints") or each.get("consumesCounters") for each in devices)
-    each_selects = bool(spec.get("perDeviceNodeSelection"))
-    most = _ADVANCED_DEVICES if advanced else _DEVICES
-    causes += listed(
-        devices,
-        "spec.devices",
-        most,
-        lambda each, at: _device(each, at, selects=each_selects),
-        lambda each: str(each.get("name", "")),
-    )
-    sets = spec.get("sharedCounters")
-    return causes + listed(sets, "spec.sharedCounters", _SETS, _counter_set, lambda each: str(each.get("name", "")))
-
-
-def check_slice_update(before: Object, obj: Object) -> list[Cause]:
-    """Driver, pool and node stay."""
-    old, new = before.get("spec") or {}, obj.get("spec") or {}
-    causes = []
-    if (old.get("pool") or {}).get("name") != (new.get("pool") or {}).get("name"):
-        causes.append(invalid_value("spec.pool.name", (new.get("pool") or {}).get("name", ""), "field is immutable"))
-    causes += [
-        invalid_value(f"spec.{field}", new.get(field), "field is immutable")
-        for field in ("driver", "nodeName")
-        if old.get(field) != new.get(field)
-    ]
-    return causes
-
-
-def _nodes(what: Object, place: str, fields: tuple[str, ...], *, more: str = "") -> list[Cause]:
-    """A slice, or a device, is on one node, on those of a selector, or on all."""
-    causes: list[Cause] = []
-    given = []
-    for field in fields:
-        value = what.get(field)
-        if value is None:
-            continue
-        if value is False or value == "":
-            wanted = "true" if value is False else "a non-empty string"
-            detail = "must not be empty" if value == "" and more else f"must be either unset or set to {wanted}"
-            causes.append(invalid_value(f"{place}.{field}", value, detail))
-            continue
-        given.append(f"`{field}`")
-        if field == "nodeName":
-            causes += values.subdomain(f"{place}.nodeName", value)
-        elif field == "nodeSelector":
-            causes += check_node_selector(value, f"{place}.nodeSelector")
-            terms = value.get("nodeSelectorTerms") or []
-            if len(terms) != 1 and not more:
-                at = f"{place}.nodeSelector.nodeSelectorTerms"
-                causes.append(invalid_value(at, terms, "must have exactly one node selector term"))
-    shown = ", ".join(f"`{each}`" for each in fields)
-    detail = f"exactly one of {_or(fields) if more else shown} is required{more}"
-    if not given:
-        causes.append(required(place, detail))
-    elif len(given) > 1:
-        causes.append(
-            invalid_value(place, f"{{{', '.join(given)}}}", detail if more else f"{detail}, but multiple fields are set")
-        )
-    return causes
-
-
-def _or(fields: tuple[str, ...]) -> str:
-    return f"{', '.join(f'`{each}`' for each in fields[:-1])}, or `{fields[-1]}`"
-
-
-def _device(device: Object, place: str, *, selects: bool) -> list[Cause]:
-    causes = values.short_name(f"{place}.name", device.get("name", ""))
-    attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
-    named = len(attributes) + len(capacity)
-    if named > _NAMED:
-        causes.append(invalid_value(place, named, f"the total number of attributes and capacities must not exceed {_NAMED}"))
-    for name, value in attributes.items():
-        causes += values.qualified_name(f"{place}.attributes", name) + values.attribute(f"{place}.attributes[{name}]", value)
-    multiple = bool(device.get("allowMultipleAllocations"))
-    for name, value in capacity.items():
-        causes += values.qualified_name(f"{place}.capacity", name)
-        causes += values.capacity(f"{place}.capacity[{name}]", value, multiple=multiple)
-    causes += listed(device.get("taints"), f"{place}.taints", _TAINTS, lambda each, at: values.taint(at, each))
-    at = f"{place}.consumesCounters"
-    causes += listed(device.get("consumesCounters"), at, _CONSUMED, _consumption, lambda each: str(each.get("counterSet", "")))
-    if selects:
-        more = " when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
-        causes += _nodes(device, place, _DEVICE_NODES, more=more)
-    elif any(device.get(field) is not None for field in _DEVICE_NODES):
-        detail = (
-            "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the "
-            "ResourceSlice spec"
-        )
-        causes.append(values.nothing(place, detail))
-    return causes + values.conditions(place, device)
-
-
-def _counter_set(counters: Object, place: str) -> list[Cause]:
-    name = counters.get("name", "")
-    return (values.short_name(f"{place}.name", name) if name else [required(f"{place}.name")]) + _counters(counters, place)
-
-
-def _consumption(consumption: Object, place: str) -> list[Cause]:
-    name, at = consumption.get("counterSet", ""), f"{place}.counterSet"
-    return (values.short_name(at, name) if name else [required(at)]) + _counters(consumption, place)
-
-
-def _counters(counters: Object, place: str) -> list[Cause]:
-    found, place = counters.get("counters") or {}, f"{place}.counters"
-    if not found:
-        return [required(place)]
-    if len(found) > _COUNTERS:
-        return [values.too_many(place, len(found), _COUNTERS)]
-    return [cause for name in found for cause in values.short_name(place, name)]
-
-
-# -- defaults, and what cannot be read ---------------------------------------------------------
-
-
-def default_claim(obj: Object, _now: str) -> None:
-    """Exactly one device, tolerations of equal values; a status is written by its subresource only."""
-    obj["spec"] = _with_defaults(obj.get("spec") or {})
-    obj["status"] = {}
-
-
-def default_template(obj: Object, _now: str) -> None:
-    """As for claims."""
-    spec = obj.get("spec") or {}
-    obj["spec"] = {**spec, "spec": _with_defaults(spec.get("spec") or {})}
-
-
-def default_slice(obj: Object, now: str) -> None:
-    """Taints get the time at which they came."""
-    spec = obj.get("spec") or {}
-    if isinstance(spec.get("devices"), list):
-        obj["spec"] = {**spec, "devices": [_dated(each, now) for each in spec["devices"]]}
-
-
-def _dated(device: Object, now: str) -> Object:
-    if not device.get("taints"):
-        return device
-    return {**device, "taints": [{"timeAdded": now, **each} for each in device["taints"]]}
-
-
-def _with_defaults(spec: Object) -> Object:
-    devices = spec.get("devices") or {}
-    if not devices.get("requests"):
-        return {**spec, "devices": devices}
-    return {**spec, "devices": {**devices, "requests": [_default_request(each) for each in devices["requests"]]}}
-
-
-def _default_request(request: Object) -> Object:
-    result = dict(request)
-    if request.get("exactly") is not None:
-        result["exactly"] = _default_asked(request["exactly"])
-    if request.get("firstAvailable"):
-        result["firstAvailable"] = [_default_asked(each) for each in request["firstAvailable"]]
-    return result
-
-
-def _default_asked(asked: Object) -> Object:
-    result = {**asked, "allocationMode": asked.get("allocationMode") or "ExactCount"}
-    if result["allocationMode"] == "ExactCount" and not asked.get("count"):
-        result["count"] = 1
-    if asked.get("tolerations"):
-        result["tolerations"] = [{**each, "operator": each.get("operator") or "Equal"} for each in asked["tolerations"]]
-    return result
-
-
-def read_quantities(resource: Resource, obj: Any) -> None:
-    """Every quantity can be read. Raises `StatusError`, as Go's decoder does."""
-    for text in values.quantities(obj):
-        try:
-            values.number(text)
-        except QuantityError as error:
-            detail = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-            raise unhandled(resource.api_version, resource.kind, resource.kind, detail) from error

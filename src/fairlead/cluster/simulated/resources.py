@@ -19,6 +19,9 @@ PODS, NODES, NAMESPACES = "pods", "nodes", "namespaces"
 BUDGETS = "policy/poddisruptionbudgets"
 DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
 CLASSES = "scheduling.k8s.io/priorityclasses"
+DEVICES = "resource.k8s.io"
+SLICES, DEVICE_CLASSES = f"{DEVICES}/resourceslices", f"{DEVICES}/deviceclasses"
+CLAIMS, TEMPLATES = f"{DEVICES}/resourceclaims", f"{DEVICES}/resourceclaimtemplates"
 _MODULES = (
     "core_v1",
     "apps_v1",

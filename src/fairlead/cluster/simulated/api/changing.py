@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.cluster.simulated import admission, checks, device_rules, errors, merging, ownership, schema
+from fairlead.cluster.simulated import admission, checks, device_defaults, device_rules, errors, merging, ownership, schema
 from fairlead.cluster.simulated.api.creating import OTHER_NAMESPACE, Creating
 from fairlead.cluster.simulated.api.definitions import Definitions
 from fairlead.cluster.simulated.api.deleting import Deleting
@@ -186,7 +186,7 @@ class Changing:
             if not str(given["resourceVersion"]).isdecimal():
                 raise StatusError(500, "", f'strconv.ParseUint: parsing "{given["resourceVersion"]}": invalid syntax')
             raise errors.conflict(resource.group, resource.plural, key[1])
-        obj = prepared(resource, live, obj, subresource)
+        obj = device_defaults.completed(resource, prepared(resource, live, obj, subresource), self._clock.text())
         metadata = obj["metadata"]
         if resource.custom:
             obj = self._definitions.custom(resource).filled(obj)

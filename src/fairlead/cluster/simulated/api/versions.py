@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.cluster.simulated import defaults, device_rules
-from fairlead.cluster.simulated.resources import NAMESPACES, PODS, Resource
+from fairlead.cluster.simulated.resources import CLAIMS, NAMESPACES, PODS, Resource
 from fairlead.cluster.simulated.store import Object
 
 
@@ -49,7 +49,7 @@ def _by_subresource(resource: Resource, live: Object, obj: Object, subresource: 
         result["spec"] = obj.get("spec", live.get("spec"))
     given = obj.get("metadata") or {}
     metadata = result["metadata"] = dict(live["metadata"])
-    if resource.table == device_rules.CLAIMS and subresource == "status":
+    if resource.table == CLAIMS and subresource == "status":
         result = device_rules.without_deallocated(live, result)
     elif subresource == "status" and not resource.custom:
         for name in ("labels", "annotations"):
