@@ -158,7 +158,7 @@ class ClaimController:
                 self._reserve(claim.object, pod)
 
     def _make_claims(self, key: Key, pod: Object) -> None:
-        """Make what its templates say, and note it in the pod's status."""
+        """Make the claims of its templates, and note it in the pod's status."""
         made: dict[str, str] = {}
         for each in pod_claims.claims_of(pod):
             if each.template:
@@ -166,7 +166,7 @@ class ClaimController:
                     name = self._claim_for(pod, each)
                 except (StatusError, Failed) as error:
                     message = error.message if isinstance(error, StatusError) else str(error)
-                    self._recorder.warn(pod, "FailedResourceClaimCreation", f"PodResourceClaim {each.name}: {message}")
+                    self._recorder.warning(pod, "FailedResourceClaimCreation", f"PodResourceClaim {each.name}: {message}")
                     raise
                 if name != each.claim:
                     made[each.name] = name

@@ -125,7 +125,7 @@ class DeviceEvictions:
         metadata, status = pod["metadata"], pod.get("status") or {}
         if metadata.get("deletionTimestamp") or not pod["spec"].get("nodeName") or over(pod):
             return
-        self._recorder.tell(pod, "DeviceTaintManagerEviction", "Marking for deletion")
+        self._recorder.normal(pod, "DeviceTaintManagerEviction", "Marking for deletion")
         condition = {
             "type": "DisruptionTarget",
             "status": "True",

@@ -18,8 +18,11 @@ from fairlead.api import names, quantity, spans
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import views
 from fairlead.cluster.requests import pod_requests
+from fairlead.cluster.simulated import pod_claims
 from fairlead.cluster.simulated.api.server import ApiServer
+from fairlead.cluster.simulated.drivers import Drivers
 from fairlead.cluster.simulated.errors import StatusError
+from fairlead.cluster.simulated.preparing import Preparing
 from fairlead.cluster.simulated.resources import NODES, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
 
@@ -58,12 +61,14 @@ class Kubelet:
         self.fails: Callable[[Object], bool] = lambda _: False
         self.silent: set[str] = set()  # nodes whose kubelet does nothing
         self.stuck: set[str] = set()  # uids of pods that do not stop
+        self.drivers = Drivers(api)
         self.ended = 0
         self.rejected = 0
         self.stalled = 0
         self._held: dict[str, dict[str, tuple[tuple[str, int], ...]]] = {}  # node -> pod uid -> requests
         self._used: dict[str, dict[str, int]] = {}
         self._known: dict[str, str] = {}  # pod uid -> node that has admitted it
+        self._preparing = Preparing(api, self.drivers)
         self._pod_resource = api.served("v1", "pods")
         api.store.listen(PODS, self._pod_changed)
         api.store.listen(NODES, self._node_changed)
@@ -85,6 +90,7 @@ class Kubelet:
 
     def _release(self, uid: str) -> None:
         node = self._known.pop(uid, "")
+        self._preparing.vanished(node, uid)
         for resource, amount in self._held.get(node, {}).pop(uid, ()):
             self._used[node][resource] -= amount
 
@@ -121,16 +127,23 @@ class Kubelet:
         annotations = pod["metadata"].get("annotations") or {}
         why = annotations.get(names.SIMULATED_START_FAILURE_ANNOTATION) or self.stalls(pod)
         if why:
-            stalled = _stalled(pod, why, now)
-            if any(pod["status"].get(name) != value for name, value in stalled.items()):
-                self.stalled += "startTime" not in pod["status"]
-                self._write(key, stalled)
-            self._later(self.timing.retry, lambda: self._start(key, uid))
+            self._stall(key, uid, pod, why)
+            return
+        if pod_claims.uses(pod) and not self._preparing.prepare(pod):
+            self._stall(key, uid, pod, "ContainerCreating")
             return
         self._write(key, _running(pod, now))
         length = span(annotations.get(names.SIMULATED_DURATION_ANNOTATION, ""))
         if length is not None:
             self._later(length, lambda: self._end(key, uid))
+
+    def _stall(self, key: Key, uid: str, pod: Object, why: str) -> None:
+        """A pod's containers do not start now; they are tried again."""
+        stalled = _stalled(pod, why, self.api.clock.text())
+        if any(pod["status"].get(name) != value for name, value in stalled.items()):
+            self.stalled += "startTime" not in pod["status"]
+            self._write(key, stalled)
+        self._later(self.timing.retry, lambda: self._start(key, uid))
 
     def _shortage(self, pod: Object, uid: str, node: str, body: Object) -> str:
         held, used = self._held.setdefault(node, {}), self._used.setdefault(node, {})
@@ -154,6 +167,9 @@ class Kubelet:
             self._later(self.timing.heartbeat, lambda: self._end(key, uid, failed=failed))
             return
         annotations = pod["metadata"].get("annotations") or {}
+        if not self._preparing.release(pod["spec"]["nodeName"], uid):
+            self._later(self.timing.retry, lambda: self._end(key, uid, failed=failed))  # its driver is away
+            return
         failed = failed or annotations.get(names.SIMULATED_OUTCOME_ANNOTATION) == "Failed" or self.fails(pod)
         self.ended += 1
         self._write(key, _ended(pod, self.api.clock.text(), failed=failed))
@@ -178,6 +194,9 @@ class Kubelet:
         if node in self.silent or uid in self.stuck:
             self._later(self.timing.heartbeat, lambda: self._gone(key, uid))
             return
+        if not self._preparing.release(node, uid):
+            self._later(self.timing.retry, lambda: self._gone(key, uid))
+            return
         self._delete(key, {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
 
     def _log(self, pod: Object, container: str) -> str:
@@ -196,6 +215,7 @@ class Kubelet:
         if change.kind == "ADDED":
             self._later(self.timing.ready, lambda: self._report(name, ready=True))
         elif change.kind == "DELETED":
+            self._preparing.rebooted(name)
             self._later(self.timing.heartbeat, lambda: self._collect(name))
 
     def lose(self, name: str) -> None:

@@ -19,11 +19,11 @@ class Recorder:
         self._component = component
         self._resource = api.served("v1", "events")
 
-    def warn(self, pod: Object, reason: str, message: str, *, host: str = "") -> None:
+    def warning(self, pod: Object, reason: str, message: str, *, host: str = "") -> None:
         """A Warning about a pod."""
         self._write(pod, "Warning", reason, message, host)
 
-    def tell(self, pod: Object, reason: str, message: str) -> None:
+    def normal(self, pod: Object, reason: str, message: str) -> None:
         """A Normal event about a pod."""
         self._write(pod, "Normal", reason, message, "")
 
