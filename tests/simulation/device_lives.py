@@ -52,7 +52,7 @@ class DeviceLife:
     def template(self, name, **asked):
         self.claim(name, "resourceclaimtemplates", **asked)
 
-    def pod(self, name, seconds=None, **claims):
+    def pod(self, name, seconds=None, *, scheduler="test", **claims):
         """A pod; claims: name -> claim, or `from-TEMPLATE`."""
         annotations = {names.SIMULATED_DURATION_ANNOTATION: f"{seconds}s"} if seconds is not None else {}
         listed = [
@@ -60,7 +60,7 @@ class DeviceLife:
             for each, of in claims.items()
         ]
         container = {"name": "main", "image": "x", "resources": {"claims": [{"name": each} for each in claims]}}
-        spec = {"containers": [container], "restartPolicy": "Never", "schedulerName": "test", "resourceClaims": listed}
+        spec = {"containers": [container], "restartPolicy": "Never", "schedulerName": scheduler, "resourceClaims": listed}
         return self.create("v1", "pods", "default", {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
 
     def get(self, table, name, namespace="default"):

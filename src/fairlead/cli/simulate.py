@@ -335,6 +335,9 @@ def faults(
     workload: Annotated[
         FaultsWorkload, typer.Option(help="pods: pods and gangs; aijobs: jobs of all classes, and the operator.")
     ] = "pods",
+    devices: Annotated[
+        int, typer.Option(min=0, max=200, help="Nodes more, with devices that pods need by claims (workload pods only).")
+    ] = 0,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Processes; 0: one per core.")] = 0,
     record: Annotated[Path | None, typer.Option(help="With one seed: write the first scheduler's decision log there.")] = None,
     output: OutputOption = Output.TABLE,
@@ -350,7 +353,9 @@ def faults(
         fail(f"--seeds {seeds!r} is not a list of numbers and ranges: {error}", Exit.USAGE)
     if record is not None and len(numbers) > 1:
         fail("--record needs a single seed (--seeds)", Exit.USAGE)
-    settings = chaos.Settings(nodes=nodes, jobs=jobs, hours=hours, workload=workload)
+    if devices and workload != "pods":
+        fail(f"--devices needs --workload pods: jobs of workload {workload} have no claims", Exit.USAGE)
+    settings = chaos.Settings(nodes=nodes, jobs=jobs, hours=hours, workload=workload, devices=devices)
     begun = time.perf_counter()
     runs = [chaos.run(numbers[0], settings, record)] if len(numbers) == 1 else _run_all(numbers, settings, workers)
     failed = [each for each in runs if each.violations]

@@ -62,7 +62,7 @@ class Auditor:
         self._outside: dict[str, float] = {}  # node -> when an outsider changed it
         self._edited: dict[str, float] = {}  # queue -> when its limit was edited
         self._queue_used: Counter[str] = Counter()
-        self.writes = Writes(self._store, world.clock.now, self._wrong)
+        self.writes = Writes(self._store, world.clock.now, self.wrong)
         for table in (PODS, NODES, _QUEUES, _GROUPS):
             self._store.listen(table, self._changed)
 
@@ -70,6 +70,11 @@ class Auditor:
     def digest(self) -> str:
         """Equal for equal runs."""
         return self._hash.hexdigest()
+
+    def watch(self, *tables: str) -> None:
+        """Writes of these tables count, too: for the digest, and before the cluster is called settled."""
+        for table in tables:
+            self._store.listen(table, self._changed)
 
     def disturbed(self, node: str) -> None:
         """An outsider changed what a node holds or offers."""
@@ -79,7 +84,8 @@ class Auditor:
         """An administrator edited a queue's limit."""
         self._edited[queue] = self.world.clock.now()
 
-    def _wrong(self, message: str) -> None:
+    def wrong(self, message: str) -> None:
+        """Something is violated, in words."""
         if len(self.violations) < 100:
             self.violations.append(f"{self.world.clock.text()} {message}")
 
@@ -107,7 +113,7 @@ class Auditor:
         if before is None:
             self._bind(change.key, pod, node)
         elif before != node:
-            self._wrong(f"pod {change.key} moved from {before} to {node}")
+            self.wrong(f"pod {change.key} moved from {before} to {node}")
 
     def _free(self, uid: str) -> None:
         held = self._held.pop(uid, None)
@@ -142,12 +148,12 @@ class Auditor:
             return
         record = self._store.get(NODES, ("", node))
         if record is None:
-            self._wrong(f"pod {key} bound to {node}, which does not exist")
+            self.wrong(f"pod {key} bound to {node}, which does not exist")
             return
         offered = amounts(record.object["status"].get("allocatable"))
         for resource, _ in requests:
             if self._used[node][resource] > offered.get(resource, 0):
-                self._wrong(f"pod {key} takes {node} to {self._used[node][resource]} of {offered.get(resource, 0)} {resource}")
+                self.wrong(f"pod {key} takes {node} to {self._used[node][resource]} of {offered.get(resource, 0)} {resource}")
 
     def _judge_rule(self, key: Key, pod: Object, node: str) -> None:
         """Pods that keep apart, of one team, and pods that want the same port, are never two on a node."""
@@ -163,7 +169,7 @@ class Auditor:
                 and (other["metadata"].get("labels") or {}).get(RULE_LABEL) == rule
                 and (rule == "port" or namespace == key[0])
             ):
-                self._wrong(f"pod {key} is bound to {node} beside {namespace}/{name}, against rule {rule!r}")
+                self.wrong(f"pod {key} is bound to {node} beside {namespace}/{name}, against rule {rule!r}")
 
     def _judge_queue(self, key: Key, queue: str, requests: tuple[tuple[str, int], ...]) -> None:
         record = self._store.get(_QUEUES, ("", queue))
@@ -174,14 +180,14 @@ class Auditor:
         for each in record.object["spec"].get("resources") or ():
             limit = each.get("limit")
             if each["name"] == GPU and isinstance(limit, int) and self._queue_used[queue] > limit * WHOLE:
-                self._wrong(f"pod {key} takes queue {queue} to {self._queue_used[queue] / WHOLE:g} of {limit} GPUs")
+                self.wrong(f"pod {key} takes queue {queue} to {self._queue_used[queue] / WHOLE:g} of {limit} GPUs")
 
     # -- the core, after every step ------------------------------------------------------------
 
     def walk(self, process: Process) -> None:
         """The core's own invariants."""
         for message in self._walks.setdefault(process.core, invariants.Walk()).violations(process.core.state):
-            self._wrong(f"in the core: {message}")
+            self.wrong(f"in the core: {message}")
 
     # -- once settled --------------------------------------------------------------------------
 
@@ -216,7 +222,7 @@ class Auditor:
             # Members that succeeded count, also those whose pods are gone: these are in the gang's status.
             runs = count + max(over[key], (record.object.get("status") or {}).get("succeeded", 0))
             if runs < record.object["spec"]["minMember"]:
-                self._wrong(f"settled: gang {key} runs {runs} of {record.object['spec']['minMember']}")
+                self.wrong(f"settled: gang {key} runs {runs} of {record.object['spec']['minMember']}")
 
     def _nodes(self) -> None:
         for key, record in self._store.records(NODES):
@@ -228,7 +234,7 @@ class Auditor:
                         running[resource] += amount
             for resource, amount in running.items():
                 if amount > offered.get(resource, 0):
-                    self._wrong(f"settled: {key[1]} holds {amount} of {offered.get(resource, 0)} {resource}")
+                    self.wrong(f"settled: {key[1]} holds {amount} of {offered.get(resource, 0)} {resource}")
 
     def _known(self, process: Process) -> None:
         tasks = process.core.state.tasks
@@ -238,9 +244,9 @@ class Auditor:
                 continue
             task = tasks.get(pod["metadata"]["uid"])
             if task is None:
-                self._wrong(f"settled: pod {key} is not known to the scheduler")
+                self.wrong(f"settled: pod {key} is not known to the scheduler")
             elif bool(pod["spec"].get("nodeName")) != (task.state in (TaskState.BOUND, TaskState.EVICTING)):
-                self._wrong(
+                self.wrong(
                     f"settled: pod {key} is {task.state.value} in the core, on {pod['spec'].get('nodeName')!r} in the cluster"
                 )
 
@@ -280,7 +286,7 @@ class Auditor:
                     if ours[part].get(name) != theirs[part].get(name)
                 }
                 shown = dict(sorted(differing.items())[:3])
-                self._wrong(f"settled: the live state differs from one rebuilt (live, rebuilt) in {part}: {shown}")
+                self.wrong(f"settled: the live state differs from one rebuilt (live, rebuilt) in {part}: {shown}")
 
     @staticmethod
     def _fits(live: ClusterState, binding: Binding, victims: Sequence[Binding] = ()) -> bool:
@@ -337,7 +343,7 @@ class Auditor:
                 continue
             # Which device a pod got is predicted: a core that has just begun may lay fractions out better than they came.
             if isinstance(each, Place) and any(self._fits(live, binding) for binding in each.bindings):
-                self._wrong(f"settled: {each.bindings[0].pod.key} waits though it fits on {each.bindings[0].node}")
+                self.wrong(f"settled: {each.bindings[0].pod.key} waits though it fits on {each.bindings[0].node}")
             elif (
                 isinstance(each, Preempt)
                 and not each.moves
@@ -345,7 +351,7 @@ class Auditor:
                 and any(self._fits(live, binding, each.victims) for binding in each.beneficiaries)
                 and not self._rests(live, each.beneficiaries[0], now)
             ):
-                self._wrong(f"settled: {each.beneficiaries[0].pod.key} waits though it may preempt {each.victims[0].pod.key}")
+                self.wrong(f"settled: {each.beneficiaries[0].pod.key} waits though it may preempt {each.victims[0].pod.key}")
 
 
 def _comparable(state: ClusterState) -> dict[str, dict[str, Any]]:

@@ -19,9 +19,13 @@ import structlog
 
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.faults import FaultPlan
+from fairlead.cluster.simulated.resources import CLAIMS, SLICES
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.scheduler.decision_log import LogWriter
-from fairlead.simulation.audit import Auditor
+from fairlead.simulation.audit import LATE, Auditor
+from fairlead.simulation.device_audit import DeviceAuditor
+from fairlead.simulation.device_storms import DeviceStorms
+from fairlead.simulation.device_work import install, with_claims
 from fairlead.simulation.researchers import Researchers
 from fairlead.simulation.schedulers import POLICY, Schedulers
 from fairlead.simulation.storms import Storms
@@ -40,7 +44,7 @@ _DRAIN = 96 * _HOUR  # in which whatever was submitted must come to its end, in 
 
 
 class Outcome(msgspec.Struct):
-    """What a run came to. digest: equal for equal runs."""
+    """What a run came to. digest: equal for equal runs. devices: counts of claims and drivers, where nodes have devices."""
 
     seed: int
     virtual_hours: float
@@ -56,16 +60,21 @@ class Outcome(msgspec.Struct):
     violations: list[str]
     digest: str
     wall_seconds: float
+    devices: dict[str, int] = {}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. faults: whether any happen at all. workload: one of `WORKLOADS`."""
+    """What to run. faults: whether any happen at all. workload: one of `WORKLOADS`.
+
+    devices: so many nodes more, with devices that jobs of workload `pods` need by claims.
+    """
 
     nodes: int = 50
     jobs: int = 300
     hours: float = 24.0
     faults: bool = True
     workload: str = "pods"
+    devices: int = 0
 
 
 WORKLOADS = ("pods", "aijobs")
@@ -121,10 +130,16 @@ class Run:
         self.plan = FaultPlan(seed)
         self.world = World(nodes=settings.nodes, seed=seed, plan=self.plan, limits=1.6, latency=0.002)
         self.auditor = Auditor(self.world)
+        self.device_auditor: DeviceAuditor | None = None
+        if settings.devices:
+            self.auditor.watch(CLAIMS, SLICES)
+            self.device_auditor = DeviceAuditor(self.world.api.store, self.world.clock.now, self.auditor.wrong, late=LATE)
+            install(self.world, settings.devices)
         self.users = self._users()
         events = seed % 25 == 0  # they are a third of all writes
         self.schedulers = Schedulers(self.world, self.auditor, self.random, recorder=recorder, events=events)
         self.storms = Storms(self.world, self.auditor, self.random, self.plan)
+        self.device_storms = DeviceStorms(self.world, seed, self.storms.afterwards)
         self.checks = 0
 
     def _users(self) -> Users:
@@ -133,7 +148,8 @@ class Run:
 
     def _jobs(self) -> list[Job]:
         settings = self.settings
-        return crowded(self.seed, settings.jobs, settings.hours * _HOUR, tuple(pool.name for pool in POOLS))
+        jobs = crowded(self.seed, settings.jobs, settings.hours * _HOUR, tuple(pool.name for pool in POOLS))
+        return with_claims(jobs, self.seed) if settings.devices else jobs
 
     @property
     def now(self) -> float:
@@ -178,7 +194,22 @@ class Run:
             violations=self.auditor.violations,
             digest=self.auditor.digest,
             wall_seconds=time.perf_counter() - begun,
+            devices=self._devices(),
         )
+
+    def _devices(self) -> dict[str, int]:
+        """How much happened with devices."""
+        if self.device_auditor is None:
+            return {}
+        drivers, controllers = self.world.kubelet.drivers, self.world.controllers
+        return {
+            "claims_made": controllers.claims.made,
+            "allocations": self.device_auditor.allocations,
+            "judged": self.device_auditor.judged,
+            "driver_restarts": drivers.restarts,
+            "prepare_refusals": len(drivers.refusals),
+            "evicted_by_taint": controllers.device_evictions.evicted,
+        }
 
     def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """An exception that nothing caught is a violation."""
@@ -234,12 +265,15 @@ class Run:
         self.checks += 1
         self.auditor.settled(self.process)
         self.auditor.violations += [f"{self.world.clock.text()} settled: {each}" for each in self.users.wrong()]
+        if self.device_auditor is not None:
+            self.auditor.violations += [f"{self.world.clock.text()} {each}" for each in self.device_auditor.settled()]
 
     # -- storm ---------------------------------------------------------------------------------
 
     async def _storm(self) -> None:
         """Everything goes wrong for a while, then all of it is repaired."""
-        await self.storms.rage(_STORM, [*self.schedulers.strikes(), *self.users.strikes()], self._until)
+        of_devices = self.device_storms.strikes() if self.settings.devices else []
+        await self.storms.rage(_STORM, [*self.schedulers.strikes(), *self.users.strikes(), *of_devices], self._until)
         if self.process.ended or self.process.partition.cut:
             self.process.partition.cut = False
             await self._until(self.now + 1.0)
@@ -250,4 +284,5 @@ def replay_command(seed: int, settings: Settings) -> str:
     command = (
         f"fairlead simulate faults --seeds {seed} --nodes {settings.nodes} --jobs {settings.jobs} --hours {settings.hours:g}"
     )
+    command += f" --devices {settings.devices}" if settings.devices else ""
     return command if settings.workload == "pods" else f"{command} --workload {settings.workload}"

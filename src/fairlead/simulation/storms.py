@@ -43,6 +43,10 @@ class Storms:
         world.kubelet.refuses = self._refuses
         world.kubelet.stalls = self._stalls
 
+    def afterwards(self, call: Callable[[], object]) -> None:
+        """What is to be done when the storm is over."""
+        self._repairs.append(call)
+
     async def rage(self, seconds: float, others: list[tuple[str, Strike]], until: Callable[[float], Awaitable[None]]) -> None:
         """For so long. others: what else may go wrong; until: lets time pass."""
         kinds = [*self._strikes(), *others]

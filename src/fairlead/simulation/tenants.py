@@ -13,9 +13,10 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.cluster.simulated.errors import StatusError
-from fairlead.cluster.simulated.resources import PODS
+from fairlead.cluster.simulated.resources import CLAIMS, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
-from fairlead.simulation.users import Users, template
+from fairlead.simulation.device_work import spec_of
+from fairlead.simulation.users import SHARED_CLAIM, Users, template
 from fairlead.simulation.workload import RULE_LABEL, Job
 from fairlead.simulation.world import POOL_LABEL, PRIORITIES, World
 
@@ -58,9 +59,11 @@ class Tenants(Users):
         self.restarts = 0
         self._api = world.api
         self._pods = self._api.served("v1", "pods")
+        self._claims = self._api.served("resource.k8s.io/v1", "resourceclaims")
         self._groups = self._api.served(names.API_VERSION, "podgroups")
         self._begun = world.clock.now()
         self._api.store.listen(PODS, self._changed)
+        self._api.store.listen(CLAIMS, self._claim_changed)
         self._plan(jobs)
 
     def add(self, jobs: list[Job]) -> None:
@@ -106,6 +109,7 @@ class Tenants(Users):
         run.succeeded.clear()
         run.started = None
         run.members = {f"{job.name}-{run.attempt}-{member}" for member in range(job.pods)}
+        self._make_claim(run)
         if job.pods > 1 and self._api.store.get(_GROUPS, (job.team, job.name)) is None:
             self._api.create(self._groups, job.team, {"metadata": {"name": job.name}, "spec": {"minMember": job.pods}})
         for member, name in enumerate(sorted(run.members)):
@@ -113,6 +117,18 @@ class Tenants(Users):
             self._api.create(self._pods, job.team, self._pod(msgspec.structs.replace(job, duration=length), name))
         if job.fault and run.attempt == 1:
             self.world.clock.call_later(_TOO_LONG + job.duration, lambda: self._give_up(run))
+
+    def _make_claim(self, run: _Run) -> None:
+        """The claim that all pods of a job share, where it has one."""
+        job = run.job
+        if job.claim == SHARED_CLAIM and not run.finished and self._api.store.get(CLAIMS, (job.team, job.name)) is None:
+            self._api.create(self._claims, job.team, {"metadata": {"name": job.name}, "spec": spec_of(job.claim)})
+
+    def _claim_changed(self, change: Change) -> None:
+        """A claim that was deleted is made again."""
+        run = self.runs.get(change.key[1])
+        if change.kind == "DELETED" and run is not None and run.attempt:
+            self.world.clock.call_later(_RESTART, lambda: self._make_claim(run))
 
     @staticmethod
     def _pod(job: Job, name: str) -> Object:
@@ -188,6 +204,8 @@ class Tenants(Users):
     def _clean(self, run: _Run) -> None:
         self._clear(run)
         run.cleaned = True
+        if run.job.claim == SHARED_CLAIM:
+            self._quietly(lambda: self._api.delete(self._claims, run.job.team, run.job.name))
         if run.job.pods > 1:
             self._quietly(lambda: self._api.delete(self._groups, run.job.team, run.job.name))
 

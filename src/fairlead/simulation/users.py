@@ -9,6 +9,8 @@ from fairlead.cluster.simulated.store import Object
 from fairlead.simulation.workload import FAILS, Job
 from fairlead.simulation.world import GPU, POOL_LABEL
 
+SHARED_CLAIM = "shared"
+"""A job's claim for all of its pods together; others are by templates of the team."""
 Strike = Callable[[], Awaitable[None]]
 """Something that goes wrong, or that a user does."""
 
@@ -48,6 +50,13 @@ class Users:
         return []
 
 
+def claimed(job: Job) -> Object:
+    """The claim of a job's pods: one for each by a template, or the job's own."""
+    if job.claim == SHARED_CLAIM:
+        return {"name": "devices", "resourceClaimName": job.name}
+    return {"name": "devices", "resourceClaimTemplateName": job.claim}
+
+
 def template(job: Job) -> Object:
     """What a pod of a job asks for and where it may run, and how long it does, as a pod template."""
     requests = {"cpu": f"{job.cpu_milli}m", "memory": f"{8 * job.gpus}Gi"}
@@ -57,12 +66,17 @@ def template(job: Job) -> Object:
         annotations[names.SIMULATED_OUTCOME_ANNOTATION] = "Failed"
     elif job.fault:
         annotations[names.SIMULATED_START_FAILURE_ANNOTATION] = job.fault
-    if job.milli == 1000:
+    if job.claim:
+        pass  # devices by claims are no resource of the node
+    elif job.milli == 1000:
         requests[GPU] = limits[GPU] = str(job.gpus)
     else:
         annotations[names.GPU_FRACTION_ANNOTATION] = f"{job.milli / 1000:g}"
-    container = {"name": "main", "image": f"{job.kind}:1", "resources": {"requests": requests, "limits": limits}}
-    spec: Object = {"containers": [container]}
+    resources: Object = {"requests": requests, "limits": limits}
+    spec: Object = {"containers": [{"name": "main", "image": f"{job.kind}:1", "resources": resources}]}
+    if job.claim:
+        resources["claims"] = [{"name": "devices"}]
+        spec["resourceClaims"] = [claimed(job)]
     if job.pool:
         spec["nodeSelector"] = {POOL_LABEL: job.pool}
     return {"metadata": {"annotations": annotations}, "spec": spec}

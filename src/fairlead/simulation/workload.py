@@ -34,7 +34,7 @@ class Job(msgspec.Struct, frozen=True):
     rule: what its pods ask of others, if anything: `apart` (no two of a team with this rule on one node), `even` (spread
     over the pools), `near` (one pool), `port` (one port of the node); or `upstream`: placed by profile kubernetes.
     fault: what is wrong with it itself: `fails` (its containers end with an error), or for what they do not start, as a kubelet
-    words it. staggered: its members end one after the other.
+    words it. staggered: its members end one after the other. claim: which devices each pod needs by a claim, instead of GPUs.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Job(msgspec.Struct, frozen=True):
     rule: str = ""
     fault: str = ""
     staggered: bool = False
+    claim: str = ""
 
 
 def day(seed: int, jobs: int, pools: tuple[str, ...]) -> list[Job]:

@@ -74,7 +74,7 @@ class DeviceEvictions:
         self._api.clock.call_later(wait, lambda: self._check(claim))
 
     def _check(self, key: Key) -> None:
-        """Evict the pods of a claim if it is time, or look again when it will be."""
+        """Evict the pods of a claim if it is time, or check again when it will be."""
         record = self._api.store.get(CLAIMS, key)
         if record is None:
             return

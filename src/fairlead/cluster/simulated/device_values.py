@@ -9,6 +9,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -145,9 +146,13 @@ def share_id(place: str, text: str) -> list[Cause]:
 
 def number(text: object) -> Fraction:
     """The value of a quantity that the API server has read: it may be negative, and larger than any machine."""
-    form = str(text)
+    return _number(str(text))
+
+
+@lru_cache(maxsize=4096)
+def _number(form: str) -> Fraction:
     if form.startswith("-"):
-        return -number(form[1:])
+        return -_number(form[1:])
     try:
         return quantity.parse(form)
     except quantity.QuantityError as error:
