@@ -166,6 +166,8 @@ def path(manifest: dict[str, Any], namespace: str = "default") -> str:
 
 _CLUSTER_SCOPED = {
     "Node",
+    "DeviceClass",
+    "ResourceSlice",
     "Namespace",
     "Queue",
     "ServiceClass",

@@ -34,6 +34,16 @@ class Node:
         self.devices = {each["name"]: each for each in devices.devices(name, model)}
         self.totals = {each["name"]: each["counters"] for each in devices.counter_sets(model)}
 
+    def prepare(self, claim: Object) -> str:
+        """Prepare what a claim holds of this driver. Returns why not."""
+        metadata = claim["metadata"]
+        results = [dict(each) for each in pod_claims.results_of(claim) if each["driver"] == DRIVER]
+        elsewhere = next((each["pool"] for each in results if each["pool"] != self.name), "")
+        why = f"pool {elsewhere} is not on node {self.name}" if elsewhere else self.refusal(metadata["uid"], results)
+        if not why:
+            self.prepared[metadata["uid"]] = (f"{metadata['namespace']}/{metadata['name']}", results)
+        return why
+
     def refusal(self, uid: str, results: list[Object]) -> str:
         """Why a claim cannot be prepared; empty if it can."""
         held = [one for other, (_, found) in self.prepared.items() if other != uid for one in found]
@@ -69,6 +79,14 @@ class Node:
             if amount > number(self.totals[counters][counter]["value"]):
                 return f"partitions overlap in {counter} of {counters}"
         return ""
+
+
+def reported(claim: Object, results: list[Object], now: str) -> list[Object]:
+    """`status.devices` of a claim whose results are prepared; what other drivers reported stays."""
+    ready = {"type": "Ready", "status": "True", "reason": "Prepared", "message": "", "lastTransitionTime": now}
+    same = ("driver", "pool", "device", "shareID")
+    kept = [each for each in claim["status"].get("devices") or () if each["driver"] != DRIVER]
+    return [*kept, *({**{field: each[field] for field in same if each.get(field)}, "conditions": [ready]} for each in results)]
 
 
 class Drivers:
@@ -204,30 +222,18 @@ class Drivers:
         node, metadata = self.nodes[name], claim["metadata"]
         if metadata["uid"] in node.prepared:
             return ""
-        results = [each for each in pod_claims.results_of(claim) if each["driver"] == DRIVER]
-        elsewhere = next((each["pool"] for each in results if each["pool"] != name), "")
-        why = f"pool {elsewhere} is not on node {name}" if elsewhere else node.refusal(metadata["uid"], results)
+        why = node.prepare(claim)
         if why:
             self.refusals.append(f"claim {metadata['namespace']}/{metadata['name']} on {name}: {why}")
             return why
-        node.prepared[metadata["uid"]] = (f"{metadata['namespace']}/{metadata['name']}", [dict(each) for each in results])
-        self._report(claim, results)
+        self._report(claim, node.prepared[metadata["uid"]][1])
         return ""
 
     def _report(self, claim: Object, results: list[Object]) -> None:
         """Write into a claim's status that its devices are ready."""
         metadata, status = claim["metadata"], claim["status"]
-        ready = {
-            "type": "Ready",
-            "status": "True",
-            "reason": "Prepared",
-            "message": "",
-            "lastTransitionTime": self._api.clock.text(),
-        }
-        same = ("driver", "pool", "device", "shareID")
-        reports = [{**{field: each[field] for field in same if each.get(field)}, "conditions": [ready]} for each in results]
-        kept = [each for each in status.get("devices") or () if each["driver"] != DRIVER]
-        changed = {**claim, "metadata": dict(metadata), "status": {**status, "devices": [*kept, *reports]}}
+        reports = reported(claim, results, self._api.clock.text())
+        changed = {**claim, "metadata": dict(metadata), "status": {**status, "devices": reports}}
         try:
             self._api.update(self._claims, metadata["namespace"], metadata["name"], changed, subresource="status")
         except StatusError:

@@ -7,7 +7,7 @@ from a template, be reserved for it and allocated, and its drivers must be there
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fairlead.cluster.simulated import pod_claims
 from fairlead.cluster.simulated.api.server import ApiServer
@@ -22,6 +22,36 @@ Prepared = tuple[str, str]
 
 class Refused(Exception):
     """Why a pod's claims are not prepared."""
+
+
+def usable(pod: Object, find: Callable[[str], Object | None], away: Callable[[list[str]], str]) -> Iterator[Object]:
+    """The claims of a bound pod, each as it may be prepared. Raises `Refused` at the first that may not.
+
+    find: the claim of a name in the pod's namespace. away: the first of these drivers that is not on the node, if any.
+    """
+    metadata = pod["metadata"]
+    namespace, shown = metadata["namespace"], f"{metadata['namespace']}/{metadata['name']}"
+    asked = [(each.claim, bool(each.template)) for each in pod_claims.claims_of(pod)]
+    extended = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    if extended.get("resourceClaimName"):
+        asked.append((extended["resourceClaimName"], False))
+    for name, made in asked:
+        if not name:
+            raise Refused(f'pod "{shown}": ResourceClaim not created yet')
+        claim = find(name)
+        if claim is None:
+            raise Refused(f'fetch ResourceClaim {name}: resourceclaims.resource.k8s.io "{name}" not found')
+        if made and not pod_claims.owned_by(claim, pod):
+            raise Refused(f"ResourceClaim {namespace}/{name} was not created for Pod {shown} (Pod is not owner)")
+        if not pod_claims.reserved(claim, pod):
+            uids = metadata["uid"], claim["metadata"]["uid"]
+            raise Refused(f"pod {metadata['name']} ({uids[0]}) is not allowed to use ResourceClaim {name} ({uids[1]})")
+        if (claim.get("status") or {}).get("allocation") is None:
+            raise Refused(f"ResourceClaim {name}: not allocated")
+        absent = away([each["driver"] for each in pod_claims.results_of(claim)])
+        if absent:
+            raise Refused(f"DRA driver {absent} is not registered")
+        yield claim
 
 
 class Preparing:
@@ -56,31 +86,13 @@ class Preparing:
         return True
 
     def _claims(self, pod: Object) -> Iterator[Object]:
-        """The claims of a pod, each as it may be prepared. Raises `Refused`."""
-        metadata, node = pod["metadata"], pod["spec"]["nodeName"]
-        namespace, shown = metadata["namespace"], f"{metadata['namespace']}/{metadata['name']}"
-        asked = [(each.claim, bool(each.template)) for each in pod_claims.claims_of(pod)]
-        extended = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
-        if extended.get("resourceClaimName"):
-            asked.append((extended["resourceClaimName"], False))
-        for name, made in asked:
-            if not name:
-                raise Refused(f'pod "{shown}": ResourceClaim not created yet')
+        namespace, node = pod["metadata"]["namespace"], pod["spec"]["nodeName"]
+
+        def find(name: str) -> Object | None:
             record = self._api.store.get(CLAIMS, (namespace, name))
-            if record is None:
-                raise Refused(f'fetch ResourceClaim {name}: resourceclaims.resource.k8s.io "{name}" not found')
-            claim = record.object
-            if made and not pod_claims.owned_by(claim, pod):
-                raise Refused(f"ResourceClaim {namespace}/{name} was not created for Pod {shown} (Pod is not owner)")
-            if not pod_claims.reserved(claim, pod):
-                uids = metadata["uid"], claim["metadata"]["uid"]
-                raise Refused(f"pod {metadata['name']} ({uids[0]}) is not allowed to use ResourceClaim {name} ({uids[1]})")
-            if (claim.get("status") or {}).get("allocation") is None:
-                raise Refused(f"ResourceClaim {name}: not allocated")
-            away = self.drivers.away(node, [each["driver"] for each in pod_claims.results_of(claim)])
-            if away:
-                raise Refused(f"DRA driver {away} is not registered")
-            yield claim
+            return record.object if record is not None else None
+
+        return usable(pod, find, lambda drivers: self.drivers.away(node, drivers))
 
     def release(self, node: str, uid: str) -> bool:
         """A pod's containers have ended: its claims are given back. Returns whether they all could be; if not, ask again."""
