@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from fairlead.cluster.simulated import device_values as values
 from fairlead.cluster.simulated.device_values import listed
-from fairlead.cluster.simulated.errors import Cause, forbidden_field, invalid_value, required, unsupported
+from fairlead.cluster.simulated.errors import Cause, duplicate, forbidden_field, invalid_value, required, unsupported
 from fairlead.cluster.simulated.pod_rules import check_node_selector
 from fairlead.cluster.simulated.resources import CLAIMS, NAMESPACES, TEMPLATES, Resource
 from fairlead.cluster.simulated.store import Object, Store
@@ -220,10 +220,9 @@ def _device_status(device: Object, place: str, held: set[str]) -> list[Cause]:
     if len(found) > _CONDITIONS:
         causes.append(values.too_many(f"{place}.conditions", len(found), _CONDITIONS))
     for index, each in enumerate(found):
-        at = f"{place}.conditions[{index}]"
-        causes += [required(f"{at}.{field}") for field in ("lastTransitionTime", "reason") if not each.get(field)]
-        if each.get("status") not in ("True", "False", "Unknown"):
-            causes.append(unsupported(f"{at}.status", each.get("status", ""), "False", "True", "Unknown"))
+        at, kind = f"{place}.conditions[{index}]", each.get("type", "")
+        causes += [duplicate(f"{at}.type", kind)] if kind in [other.get("type", "") for other in found[:index]] else []
+        causes += values.condition(at, each)
     return causes + (values.raw(f"{place}.data", device["data"]) if device.get("data") is not None else [])
 
 

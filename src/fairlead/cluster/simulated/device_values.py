@@ -32,7 +32,15 @@ _NUMBER, _PART = r"(0|[1-9]\d*)", r"(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
 _VERSION = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_PART}(\.{_PART})*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?", flags=re.ASCII
 )
+_SUFFIXES = tuple("numkKMGTPE")
 _ENORMOUS = Fraction(10**80)
+_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_REASON_RULE = (
+    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or "
+    "'_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or "
+    "'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')"
+)
+_LONGEST_REASON, _LONGEST_MESSAGE = 1 << 10, 32 << 10
 _EFFECTS = ("NoExecute", "NoSchedule", "None")
 _TYPES = ("bool", "int", "string", "version", "bools", "ints", "strings", "versions")
 
@@ -78,9 +86,8 @@ def listed(
 
 def subdomain(place: str, name: str) -> list[Cause]:
     """A name of an object."""
-    if len(name) > _POOL:
-        return [invalid_value(place, name, f"must be no more than {_POOL} characters")]
-    return [] if SUBDOMAIN.match(name) else [invalid_value(place, name, SUBDOMAIN_RULE)]
+    causes = [] if len(name) <= _POOL else [invalid_value(place, name, f"must be no more than {_POOL} characters")]
+    return causes if SUBDOMAIN.match(name) else [*causes, invalid_value(place, name, SUBDOMAIN_RULE)]
 
 
 def driver_name(place: str, name: str) -> list[Cause]:
@@ -88,7 +95,7 @@ def driver_name(place: str, name: str) -> list[Cause]:
     if not name:
         return [required(place)]
     causes = [too_long(place, _DRIVER)] if len(name) > _DRIVER else []
-    return causes if SUBDOMAIN.match(name.lower()) else [*causes, invalid_value(place, name, SUBDOMAIN_RULE)]
+    return causes + subdomain(place, name.lower())
 
 
 def pool_name(place: str, name: str) -> list[Cause]:
@@ -152,7 +159,9 @@ def number(text: object) -> Fraction:
 @lru_cache(maxsize=4096)
 def _number(form: str) -> Fraction:
     if form.startswith("-"):
-        return -_number(form[1:])
+        return -_number(form[1:] or "0") if form[1:2] not in ("-", "+") else quantity.parse(form)
+    if form == "+" or form[:1] in _SUFFIXES:  # Go reads no digits as zero
+        form = f"0{form.removeprefix('+')}"
     try:
         return quantity.parse(form)
     except quantity.QuantityError as error:
@@ -339,6 +348,25 @@ def conditions(place: str, value: Object) -> list[Cause]:
         detail = "bindingFailureConditions are required to use bindingConditions"
         causes.append(nothing(f"{place}.bindingFailureConditions", detail))
     return causes
+
+
+def condition(place: str, value: Object) -> list[Cause]:
+    """A condition that a driver reports of a device."""
+    causes = qualified(f"{place}.type", value.get("type", ""))
+    if value.get("status") not in ("True", "False", "Unknown"):
+        causes.append(unsupported(f"{place}.status", value.get("status", ""), "False", "True", "Unknown"))
+    if value.get("observedGeneration", 0) < 0:
+        detail = "must be greater than or equal to zero"
+        causes.append(invalid_value(f"{place}.observedGeneration", value["observedGeneration"], detail))
+    if not value.get("lastTransitionTime"):
+        causes.append(required(f"{place}.lastTransitionTime"))
+    reason = value.get("reason", "")
+    if not reason:
+        causes.append(required(f"{place}.reason"))
+    elif not _REASON.fullmatch(reason):
+        causes.append(invalid_value(f"{place}.reason", reason, _REASON_RULE))
+    longest = (("reason", _LONGEST_REASON), ("message", _LONGEST_MESSAGE))
+    return causes + [too_long(f"{place}.{field}", most) for field, most in longest if len(value.get(field, "").encode()) > most]
 
 
 def opaque(place: str, value: Object) -> list[Cause]:

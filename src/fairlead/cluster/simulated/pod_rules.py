@@ -124,7 +124,11 @@ def check_node_selector(selector: Object, place: str) -> list[Cause]:
     at = f"{place}.nodeSelectorTerms"
     causes = [] if selector.get("nodeSelectorTerms") else [required(at, "must have at least one node selector term")]
     for index, term in enumerate(selector.get("nodeSelectorTerms") or ()):
-        causes += _expressions(term.get("matchExpressions"), f"{at}[{index}].matchExpressions", counts=True)
+        inside = f"{at}[{index}].matchExpressions"
+        causes += _expressions(term.get("matchExpressions"), inside, counts=True)
+        for number, each in enumerate(term.get("matchExpressions") or ()):
+            for position, value in enumerate(each.get("values") or ()):
+                causes += label_value(f"{inside}[{number}].values[{position}]", value)
     return causes
 
 

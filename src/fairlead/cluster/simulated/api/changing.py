@@ -15,7 +15,7 @@ from fairlead.cluster.simulated.api.reading import Reading
 from fairlead.cluster.simulated.api.versions import prepared, same
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.errors import StatusError
-from fairlead.cluster.simulated.resources import PODS, Catalog, Resource
+from fairlead.cluster.simulated.resources import DEVICES, PODS, Catalog, Resource
 from fairlead.cluster.simulated.store import Key, Object, Record, Store
 
 
@@ -193,7 +193,7 @@ class Changing:
             metadata = obj["metadata"]
             self._definitions.check_shape(resource, obj, live)
         else:
-            checks.read_quantities(resource, obj.get("spec"))
+            checks.read_quantities(resource, obj if resource.group == DEVICES else obj.get("spec"))
         checks.validate(resource, obj, live, causes=device_rules.check_admin(self._store, resource, obj, live))
         operation = admission.Request(resource, "UPDATE", key[0], key[1], obj, live, subresource=subresource)
         admission.admit(self._store, self._catalog, operation)
