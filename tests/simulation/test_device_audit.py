@@ -7,8 +7,10 @@ import random
 from collections import Counter
 
 import pytest
+from typer.testing import CliRunner
 
 from fairlead.api import names
+from fairlead.cli.main import app
 from fairlead.cluster.simulated import devices
 from fairlead.cluster.simulated.device_values import number
 from fairlead.cluster.simulated.devices import DRIVER, Model
@@ -204,7 +206,7 @@ def made(life, name, draw, **claims):
         assert error.code == 409  # noqa: PT017 - it may be there already
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 def test_honest_allocations_in_a_storm_violate_nothing_and_nothing_is_left(seed):
     life, allocator, auditor, violations = run(lambda: play(seed))
     assert violations == []
@@ -301,3 +303,8 @@ def test_a_day_of_pods_with_claims_breaks_no_invariant(seed):
 def test_a_day_of_devices_is_the_same_for_the_same_seed():
     settings = chaos.Settings(nodes=12, jobs=20, hours=2, devices=4)
     assert chaos.run(1, settings).digest == chaos.run(1, settings).digest
+
+
+def test_devices_need_the_workload_whose_jobs_have_claims():
+    done = CliRunner().invoke(app, ["simulate", "faults", "--devices", "2", "--workload", "aijobs"])
+    assert (done.exit_code, "--devices needs --workload pods" in done.output) == (2, True), done.output

@@ -1,7 +1,7 @@
 """A DRA driver on simulated nodes: it publishes devices, prepares claims, restarts, and loses devices on request.
 
 Each node's pool has its own generation: a driver that starts publishes its slices anew with the next one, slice by slice. What a
-driver has prepared survives its restart, as a checkpoint would; a node that is deleted forgets it.
+driver has prepared survives its restart, and that its node's object is deleted, as a checkpoint would.
 """
 
 from __future__ import annotations
@@ -128,7 +128,6 @@ class Drivers:
             self._later(self.start, node.name)
         elif change.kind == "DELETED":
             node.registered = False
-            node.prepared.clear()  # the machine is another one
 
     def _later(self, wait: float, name: str) -> None:
         self._api.clock.call_later(wait, lambda: self.publish(name))

@@ -215,7 +215,6 @@ class Kubelet:
         if change.kind == "ADDED":
             self._later(self.timing.ready, lambda: self._report(name, ready=True))
         elif change.kind == "DELETED":
-            self._preparing.rebooted(name)
             self._later(self.timing.heartbeat, lambda: self._collect(name))
 
     def lose(self, name: str) -> None:

@@ -127,10 +127,3 @@ class Preparing:
         for key in [key for key, users in self._users.items() if key[0] == node and not users]:
             self.drivers.unprepare(*key)
             del self._users[key], self._drivers_of[key]
-
-    def rebooted(self, node: str) -> None:
-        """A node is gone: nothing is prepared there any more."""
-        for key in [key for key in self._users if key[0] == node]:
-            del self._users[key], self._drivers_of[key]
-        for of in [of for of in self._of_pod if of[0] == node]:
-            del self._of_pod[of]
