@@ -151,6 +151,15 @@ STORIES: dict[str, tuple[dict[str, str], int, int, dict[str, str]]] = {
     "FairleadGpuUseUnknown": ({'fairlead_operator_gpu_use_failures_total{pod="o"}': "0x5 1+1x60 61x60"}, 60, 100, {"pod": "o"}),
     "FairleadOperatorNotTrusted": ({'fairlead_operator_untrusted{pod="o"}': "0x5 1x60 0x30"}, 8, 80, {"pod": "o"}),
     "FairleadOperatorFaults": ({'fairlead_operator_faults_total{pod="o", site="jobs"}': "0x5 1x60"}, 8, 40, {"site": "jobs"}),
+    "FairleadMigReconfigurationTrouble": (
+        {
+            'fairlead_operator_mig_nodes{phase="Failed", pod="o"}': "0x5 1x60 0x30",
+            'fairlead_operator_mig_nodes{phase="Applying", pod="o"}': "3x100",
+        },
+        8,
+        80,
+        {"phase": "Failed"},
+    ),
     "FairleadHistoryNotWritten": (
         {'fairlead_operator_history_failures_total{pod="o"}': "0x5 1+1x60 61x60"},
         40,

@@ -89,7 +89,8 @@ OF_OPERATOR = (
     Rule("target states of jobs; groups of workloads", names.GROUP, "podgroups", f"{_READ} create patch delete"),
     Rule("jobs to run; finished ones are deleted after their ttl", names.GROUP, "aijobs", f"{_WATCH} delete"),
     Rule("time limits and defaults", names.GROUP, "serviceclasses", _WATCH),
-    Rule("prices, for the history", names.GROUP, "nodepools", _WATCH, needs=_HISTORY),
+    Rule("reconfiguration of nodes through mig-manager; prices, for the history", names.GROUP, "nodepools", _WATCH),
+    Rule("whether that is possible", names.GROUP, "nodepools/status", "patch"),
     Rule("which queues this release serves; budgets", names.GROUP, "queues", _WATCH),
     Rule("states of jobs", names.GROUP, "aijobs/status", "patch"),
     Rule("whether queues keep to their budgets, by the history", names.GROUP, "queues/status", "patch", needs=_HISTORY),
@@ -108,7 +109,7 @@ OF_OPERATOR = (
     Rule("default queues: which jobs this release serves; for the history", "", "namespaces", _WATCH),
     Rule("what a namespace admits, before a gang is created in part", "", "resourcequotas limitranges", _WATCH),
     Rule("the same, for quotas that are of priorities", "scheduling.k8s.io", "priorityclasses", _WATCH),
-    Rule("nodes that are lost; quarantines", "", "nodes", f"{_WATCH} patch"),
+    Rule("nodes that are lost; quarantines; configurations of MIG", "", "nodes", f"{_READ} patch"),
     Rule("failures, quarantines, idleness", "events.k8s.io", "events", "create"),
     Rule(
         "what growth of autoscaled workloads costs, for the history",

@@ -108,6 +108,14 @@ OPERATOR: dict[str, Metric] = {
     "fairlead_operator_jobs_finished": Metric("counter", "AIJobs that succeeded or failed."),
     "fairlead_operator_jobs": Metric("gauge", "AIJobs by phase.", ("phase",)),
     "fairlead_operator_nodes_quarantined": Metric("counter", "Nodes quarantined for gangs."),
+    "fairlead_operator_mig_reconfigurations": Metric(
+        "counter", "Reconfigurations of nodes through mig-manager that ended, by outcome.", ("outcome",)
+    ),
+    "fairlead_operator_mig_nodes": Metric(
+        "gauge",
+        "Nodes by phase of their reconfiguration: Settling, Applying; Failed, Hung and Mismatched need attention.",
+        ("phase",),
+    ),
     "fairlead_operator_gpu_use_failures": Metric("counter", "Failed queries of GPU utilization or GPU errors."),
     "fairlead_operator_history_rows": Metric("counter", "Rows written to the history."),
     "fairlead_operator_history_failures": Metric("counter", "Failed writes to the history."),

@@ -245,6 +245,15 @@ ALERTS = (
         "The object has an event InternalError and is retried later. Other objects are not affected.",
     ),
     Alert(
+        "FairleadMigReconfigurationTrouble",
+        'max by (phase) (fairlead_operator_mig_nodes{phase=~"Failed|Hung|Mismatched"}) > 0',
+        "1m",
+        "warning",
+        "mig-manager did not bring nodes to the configuration that was asked for ({{ $labels.phase }})",
+        "{{ $value }} nodes. Failed and Hung: the node is quarantined and takes no pods. Mismatched: it offers other partitions "
+        "than its NodePool lists.",
+    ),
+    Alert(
         "FairleadHistoryNotWritten",
         "increase(fairlead_operator_history_failures_total[15m]) > 0",
         "10m",

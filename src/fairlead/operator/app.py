@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,7 @@ from fairlead.operator.jobs.controller import Jobs
 from fairlead.operator.jobs.counters import Counters as JobCounters
 from fairlead.operator.jobs.hardware import CONDITIONS
 from fairlead.operator.jobs.limits import Bounds
+from fairlead.operator.mig.controller import MigReconfiguration
 from fairlead.operator.provisioning import Provisioning
 from fairlead.operator.recorder import Recorder
 from fairlead.operator.releases import Releases
@@ -120,6 +121,7 @@ class Operator:
         self.provisioning = Provisioning(
             client, classes=options.provisioning_classes, speed=speed, faults=faults, serves=releases.serves
         )
+        self.mig = MigReconfiguration(client, speed=speed, faults=faults, serves=releases.serves)
         releases.changed += [
             self.jobs.hands_changed,
             self.targets.hands_changed,
@@ -127,6 +129,7 @@ class Operator:
             self.gangs.hands_changed,
             self.upstream.hands_changed,
             self.provisioning.hands_changed,
+            self.mig.hands_changed,
         ]
         self.recorder: Recorder | None = None
         if options.history:
@@ -194,7 +197,7 @@ class Operator:
         parts = (self.targets, self.suspensions, self.gangs, self.upstream, self.provisioning, self.jobs, self.jobs.hardware)
         try:
             async with asyncio.timeout(_DRAIN):
-                await asyncio.gather(*(each.queue.drain() for each in parts))
+                await asyncio.gather(*(each.queue.drain() for each in parts), self.mig.drain())
         except TimeoutError:
             log.warning("reconciliations are given up: they did not end in time", seconds=_DRAIN)
 
@@ -214,6 +217,7 @@ class Operator:
             "gangs.watch": self.gangs.run,
             "upstream.queue": self.upstream.queue.run,
             "provisioning.watch": self.provisioning.run,
+            "mig": self.mig.run,
             "nodes.queue": self.jobs.hardware.queue.run,
             "nodes.failures": self.jobs.hardware.run,
             "nodes.devices": self.jobs.hardware.devices.run,
@@ -245,6 +249,8 @@ class Operator:
             unmeasured += self.recorder.use.failures
         yield from of_operator(self.targets.counters, self.jobs.counters, self.gangs.made, unmeasured, writes)
         yield "fairlead_operator_nodes_quarantined", float(self.jobs.hardware.quarantined)
+        yield "fairlead_operator_mig_reconfigurations", _by_one(self.mig.outcomes)
+        yield "fairlead_operator_mig_nodes", _by_one(self.mig.phases())
         yield "fairlead_operator_faults", {(site,): float(count) for site, count in list(self.faults.counts.items())}
         yield "fairlead_operator_untrusted", float(bool(self.jobs.maker.untrusted_as))
         yield "fairlead_operator_waiting_pods", float(self.jobs.waiting.all)
@@ -281,6 +287,10 @@ class Operator:
         if not (self.releases.synced and self.targets.synced and self.jobs.synced):
             return f"{NOT_SYNCED}; {trouble}" if trouble else NOT_SYNCED
         return trouble
+
+
+def _by_one(counts: Mapping[str, int]) -> dict[tuple[str, ...], float]:
+    return {(name,): float(count) for name, count in list(counts.items())}
 
 
 def of_operator(targets: Counters, jobs: JobCounters, groups: int, unmeasured: int, api_writes: int) -> list[tuple[str, Value]]:

@@ -261,6 +261,7 @@ class OperatorProcess:
         self._transport = SimulatedTransport(world.wire, world.plan, latency=world.latency, partition=self.partition)
         self._client = Client(Config("http://simulated"), transport=self._transport, clock=world.clock.now)
         self._task: asyncio.Task[None] | None = None
+        self.operator: Operator | None = None
 
     def start(self) -> None:
         """Begin."""
@@ -268,7 +269,8 @@ class OperatorProcess:
 
     async def _run(self) -> None:
         async with self._client:
-            await Operator(self._client, OperatorOptions(leader_elect=False, address=""), speed=self._world.speed).run()
+            self.operator = Operator(self._client, OperatorOptions(leader_elect=False, address=""), speed=self._world.speed)
+            await self.operator.run()
 
     async def kill(self) -> None:
         """End at once."""

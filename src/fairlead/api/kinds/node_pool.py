@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from fairlead.api.kinds.common import Conditions, Kind, LabelSelector, Metadata
+from fairlead.api.kinds.common import SPAN, Conditions, Kind, LabelSelector, Metadata
 from fairlead.api.kinds.rules import Rule
 
 
@@ -36,6 +36,74 @@ class Price(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     kind: Annotated[str, Rule(pattern="^(OnDemand|Spot|Reserved)$", description="Kind of purchase.")] = "OnDemand"
 
 
+class MigDevices(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What some GPUs of a node are partitioned into: an entry of mig-parted's `mig-configs`."""
+
+    devices: (
+        Annotated[
+            list[Annotated[int, Rule(ge=0, le=63)]], Rule(max_length=64, description="Indexes of the GPUs. Default: all (`all`).")
+        ]
+        | None
+    ) = None
+    mig_enabled: Annotated[bool, Rule(description="Whether MIG is on: `mig-enabled` of mig-parted.")] = True
+    mig_devices: (
+        Annotated[
+            dict[str, Annotated[int, Rule(ge=0, le=8)]],
+            Rule(description="Number of partitions by profile, of one GPU: `mig-devices` of mig-parted."),
+        ]
+        | None
+    ) = {}
+
+
+class MigConfig(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """A configuration that mig-manager knows, as its ConfigMap has it."""
+
+    name: Annotated[
+        str,
+        Rule(required=True, min_length=1, max_length=63, description="Its name, the value of the label nvidia.com/mig.config."),
+    ] = ""
+    devices: Annotated[
+        list[MigDevices], Rule(required=True, min_length=1, max_length=64, description="The GPUs of a node; each once.")
+    ] = []
+
+
+class MigPolicy(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Permission to reconfigure idle nodes of a pool through mig-manager, for pods that wait for partitions."""
+
+    gpus_per_node: Annotated[int, Rule(required=True, ge=1, le=64, description="GPUs of a node of the pool.")] = 0
+    configs: Annotated[
+        list[MigConfig],
+        Rule(
+            required=True,
+            min_length=1,
+            max_length=64,
+            description="Configurations that nodes may get.",
+            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = []
+    pending_for: Annotated[
+        str,
+        Rule(pattern=SPAN, description="Time for which a pod must have been unschedulable before nodes are reconfigured for it."),
+    ] = "30s"
+    settle: Annotated[
+        str,
+        Rule(
+            pattern=SPAN,
+            description="Time from the taint of an idle node to the label, in which bindings that were decided before arrive.",
+        ),
+    ] = "30s"
+    cooldown: Annotated[str, Rule(pattern=SPAN, description="Minimum time between two reconfigurations of one node.")] = "10m"
+    timeout: Annotated[
+        str, Rule(pattern=SPAN, description="Time after which a reconfiguration without a result counts as hung.")
+    ] = "15m"
+    max_concurrent: (
+        Annotated[
+            int, Rule(ge=1, description="Maximum number of nodes that are reconfigured at the same time. Default: unlimited.")
+        ]
+        | None
+    ) = None
+
+
 class NodePoolSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Nodes of one device model."""
 
@@ -50,6 +118,10 @@ class NodePoolSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
     size: PoolSize | None = None
     price: Price | None = None
     relative_speed: Annotated[float, Rule(gt=0, description="Speed of the devices relative to other pools.")] | None = None
+    mig: (
+        Annotated[MigPolicy, Rule(description="Idle nodes may be reconfigured through mig-manager. Default: they are not.")]
+        | None
+    ) = None
 
 
 class NodePoolStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

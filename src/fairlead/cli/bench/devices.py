@@ -1,4 +1,4 @@
-"""Devices: the allocator against upstream's, on hard instances, for gangs."""
+"""Devices: the allocator against upstream's, on hard instances, for gangs; nodes reconfigured through mig-manager."""
 
 from __future__ import annotations
 
@@ -62,4 +62,34 @@ def dra(
         emit(placed, output, lambda: print_table("bench dra --gangs", msgspec.to_builtins(placed)))
         failed = placed.placed < placed.gangs
     if failed:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
+def mig(
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="On the simulated API server, on virtual time; else on a real one of the testbed.")
+    ] = False,
+    nodes: Annotated[int, typer.Option(min=1, max=1000, help="Nodes of 8 GPUs.")] = 16,
+    pods: Annotated[int, typer.Option(min=1, max=100_000, help="Pods of one partition, in phases of 250.")] = 1000,
+    load: Annotated[float, typer.Option(min=0.05, max=5.0, help="Requested share of the compute slices.")] = 0.7,
+    seed: Annotated[int, typer.Option(help="Seed of the pods, and of what fails.")] = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Idle nodes reconfigured through a played mig-manager, for pods that wait for MIG partitions.
+
+    A real API server needs a checkout with its testbed; all spans of time are then a twentieth.
+    """
+    from fairlead.simulation.mig import reconfigured
+
+    stream = reconfigured.Stream(nodes=nodes, pods=pods, load=load, seed=seed)
+    if simulated:
+        found = reconfigured.simulate(stream, lambda step: typer.echo(step, err=True))
+    else:
+        find_checkout()
+        from testbed import mig as real
+
+        found = real.run(reconfigured.faster(stream, 20.0), lambda step: typer.echo(step, err=True))
+    emit(found, output, lambda: print_table("bench mig", msgspec.to_builtins(found)))
+    if found.running_pods_hit or found.reconfigurations_per_pod > reconfigured.MOST_PER_POD:
         raise typer.Exit(int(Exit.FAILED))

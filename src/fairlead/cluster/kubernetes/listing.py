@@ -68,10 +68,12 @@ async def list_all(
     report: Callable[[int, int], None] | None = None,
     selector: str = "",
     unread: list[str] | None = None,
+    fields: str = "",
 ) -> list[View]:
     """A whole list, page by page; what cannot be decoded is left out.
 
-    report: takes how many are read, of all; selector: of labels; unread: gets why something was left out.
+    report: takes how many are read, of all; selector: of labels; fields: of fields; unread: gets why
+    something was left out.
     """
     found: list[View] = []
     token = ""
@@ -79,6 +81,8 @@ async def list_all(
         query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
         if selector:
             query["labelSelector"] = selector
+        if fields:
+            query["fieldSelector"] = fields
         page = msgspec.json.decode(await client.get(path, **query), type=views.RawList)
         for raw in page.items:
             try:

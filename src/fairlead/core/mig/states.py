@@ -7,7 +7,7 @@ hundreds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 import msgspec
@@ -195,3 +195,14 @@ class States:
             self._media.append(any(each.media for each in held))
             self._options.append([None] * len(self.geometry.profiles))
         return number
+
+
+def possible(geometry: Geometry, counts: Mapping[str, int]) -> bool:
+    """Whether one GPU can have so many partitions of each profile at once. Raises `KeyError` for unknown profiles."""
+    states = States(geometry)
+    found = {EMPTY}
+    for name, count in sorted(counts.items()):
+        index = states.index(name)
+        for _ in range(count):
+            found = {after for state in found for _, after in states.options(state, index)}
+    return bool(found)
