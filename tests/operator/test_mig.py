@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from fairlead.api.kinds.node_pool import NodePool
+from fairlead.cli import explain
+from fairlead.cli.snapshot import read
 from fairlead.cluster import views
 from fairlead.core.mig.demand import Wish
 from fairlead.operator.mig import observed, pools
@@ -312,3 +314,33 @@ def test_members_of_a_gang_are_one_wish_each_and_elastic_replicas_none_of_it():
         Wish("n/c", 0, (("1g.5gb", 1),), ""),
     ]
     assert len(shapes) == 1
+
+
+def test_explain_names_the_node_that_is_reconfigured_for_a_job():
+    async def story(world, operator):
+        prepare(world, 2)
+        waiting(world)
+        waiting(world, "other", "6g.30gb")
+        await asyncio.sleep(40.0)
+        snapshot = await read(operator.mig.client)
+        tasks, gang = explain._find(snapshot, "pod", "vision", "p")
+        found = explain.full_explanation(snapshot, "pod/p", tasks, gang)
+        assert found.reconfigured == [
+            "mig-000 from all-balanced to all-7g.40gb: Settling since 2026-01-01T00:00:36Z, mig-manager: success"
+        ]
+        assert "untolerated taint {fairlead.dev/mig-reconfiguring: all-7g.40gb}" in found.message
+        assert "An idle node is being reconfigured" in found.advice
+        tasks, gang = explain._find(snapshot, "pod", "vision", "other")
+        assert explain.full_explanation(snapshot, "pod/other", tasks, gang).reconfigured == []
+
+    in_a_world(story)
+
+
+def test_explain_finds_members_of_a_job_by_their_names():
+    record = {"phase": "Applying", "to": "b", "since": 0.0, "pods": ["ns/bert-0", "ns/bertram-0"]}
+    annotations, given = {RECORD: json.dumps(record)}, {"name": "n", "labels": {STATE: "pending"}}
+    node = msgspec.convert({"metadata": {**given, "annotations": annotations}}, views.Node)
+    shown = ["n to b: Applying since 1970-01-01T00:00:00Z, mig-manager: pending"]
+    for name, lines in (("job/bert", shown), ("pod/bert-0", shown), ("pod/bert", []), ("job/ber", []), ("job/bertram", shown)):
+        assert explain.reconfigured_for([node], explain._named_like(name, "ns")) == lines
+    assert explain.reconfigured_for([node], explain._named_like("job/bert", "other")) == []

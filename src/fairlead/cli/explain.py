@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -91,7 +91,7 @@ async def _explanation(client: Client, kind: str, namespace: str, name: str) -> 
             return aijobs.by_status(job, client.server_time or time.time())
     answered = await by_leader(client, kind, namespace, name)
     if answered is not None:
-        return await _completed(client, answered, f"{kind}/{name}")
+        return await _completed(client, answered, f"{kind}/{name}", namespace)
     try:
         with progress("listing the cluster") as report:
             snapshot = await read(client, report)
@@ -113,8 +113,8 @@ async def _explanation(client: Client, kind: str, namespace: str, name: str) -> 
     return full_explanation(snapshot, f"{kind}/{name}", tasks, gang)
 
 
-async def _completed(client: Client, answered: Explanation, name: str) -> Explanation:
-    """The leader's explanation with what it does not know: until when nodes are quarantined, and why."""
+async def _completed(client: Client, answered: Explanation, name: str, namespace: str) -> Explanation:
+    """The leader's explanation with what it does not know: until when nodes are quarantined, why, and which are reconfigured."""
     from fairlead.cluster.kubernetes.client import ApiError
     from fairlead.cluster.kubernetes.listing import list_all
 
@@ -122,7 +122,12 @@ async def _completed(client: Client, answered: Explanation, name: str) -> Explan
     if answered.numbers.get("quarantined"):
         with suppress(ApiError):  # a user who may not list nodes still gets the rest
             quarantined = _quarantined(await list_all(client, NODE.path, views.Node, selector=names.QUARANTINED_LABEL))
-    return msgspec.structs.replace(answered, object=name, quarantined=quarantined)
+    reconfigured: list[str] = []
+    if names.MIG_TAINT in (answered.message or ""):
+        with suppress(ApiError):
+            found = await list_all(client, NODE.path, views.Node, selector=names.MIG_PHASE_LABEL)
+            reconfigured = reconfigured_for(found, _named_like(name, namespace))
+    return msgspec.structs.replace(answered, object=name, quarantined=quarantined, reconfigured=reconfigured)
 
 
 class _Event(msgspec.Struct):
@@ -220,6 +225,7 @@ def full_explanation(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gan
         would_start_on=sorted({starts[task.pod.uid] for task in waiting if task.pod.uid in starts}),
         would_evict=sorted({each for task in waiting for each in evicted.get(task.pod.uid, ())}),
         quarantined=_quarantined(snapshot.nodes) if reason is not None and reason.numbers.get("quarantined") else [],
+        reconfigured=reconfigured_for(snapshot.nodes, {f"{task.pod.namespace}/{task.pod.name}" for task in waiting}.__contains__),
         blocked_by=next((blocked_by(snapshot.state, task.unit) for task in waiting if task.unit is not None), None),
     )
 
@@ -233,6 +239,31 @@ def _quarantined(nodes: list[views.Node]) -> list[str]:
             until = annotations.get(names.QUARANTINED_UNTIL_ANNOTATION, "the label is removed")
             why = annotations.get(names.QUARANTINE_REASON_ANNOTATION, "no reason given")
             found.append(f"{node.metadata.name} until {until}: {why}")
+    return found
+
+
+def _named_like(name: str, namespace: str) -> Callable[[str], bool]:
+    """Whether a pod's key is that of KIND/NAME: the pod itself, or a member, which is named `NAME-...`."""
+    kind, _, plain = name.partition("/")
+    key = f"{namespace}/{plain}"
+    return lambda pod: pod == key or (kind != "pod" and pod.startswith(f"{key}-"))
+
+
+def reconfigured_for(nodes: list[views.Node], is_one: Callable[[str], bool]) -> list[str]:
+    """Each node that gets another configuration of MIG for one of these pods: from which to which, and how far it is."""
+    from fairlead.cluster.times import timestamp
+    from fairlead.core.mig.reconfiguration import CORDONED, Record
+
+    found = []
+    for node in sorted(nodes, key=lambda each: each.metadata.name):
+        text = (node.metadata.annotations or {}).get(names.MIG_RECORD_ANNOTATION, "")
+        with suppress(msgspec.DecodeError):
+            record = msgspec.json.decode(text, type=Record)
+            if record.phase in CORDONED and any(map(is_one, record.pods)):
+                state = (node.metadata.labels or {}).get(names.MIG_STATE_LABEL, "")
+                change = f"from {record.before} to {record.to}" if record.before else f"to {record.to}"
+                since = timestamp(record.since)
+                found.append(f"{node.metadata.name} {change}: {record.phase} since {since}, mig-manager: {state or 'no state'}")
     return found
 
 
@@ -296,6 +327,8 @@ def _why(explanation: Explanation) -> Iterator[tuple[str, str]]:
         yield "why", f"({explanation.code}) {explanation.message}" if explanation.code else explanation.message
     for number, line in enumerate(explanation.quarantined):
         yield "quarantined" if not number else "", line
+    for number, line in enumerate(explanation.reconfigured):
+        yield "reconfigured" if not number else "", line
     if explanation.advice is not None:
         yield "what helps", explanation.advice
     if explanation.preempted is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from fairlead.api import names
 from fairlead.api.names import JOB_LABEL
 from fairlead.api.reasons import Reason
 from fairlead.cluster.times import timestamp
@@ -66,8 +67,16 @@ _QUARANTINED = (
 )
 
 
+_RECONFIGURED = (
+    "An idle node is being reconfigured through mig-manager (taint fairlead.dev/mig-reconfiguring); it takes pods again within "
+    "minutes, with the partitions of its new configuration."
+)
+
+
 def advice_of(reason: Reason) -> str | None:
     """What helps against a reason, if that is known."""
+    if names.MIG_TAINT in reason.message:
+        return _RECONFIGURED
     return _QUARANTINED if reason.numbers.get("quarantined") else ADVICE.get(str(reason.code))
 
 
@@ -85,8 +94,9 @@ class Explanation(msgspec.Struct, frozen=True):
     rank: the terms that decide who is next, the first that differs counts. expected_start: if all runs as long as it is thought
     to, RFC 3339; earliest_start, latest_start: it starts between them in eight cases of ten. message: why it waits now, numbers:
     those of the message; reported: the message in the object's conditions; would_start_on: where a pass that began now would
-    place it; would_evict: its victims there. quarantined: nodes that are kept from it, until when and why. blocked_by: the
-    pending job that would preempt it at once, so that it evicts no pod. gpu_parts: of `gpus` what partitions and replicas are.
+    place it; would_evict: its victims there. quarantined: nodes that are kept from it, until when and why. reconfigured: nodes
+    that get another configuration of MIG for it. blocked_by: the pending job that would preempt it at once, so that it
+    evicts no pod. gpu_parts: of `gpus` what partitions and replicas are.
     """
 
     object: str
@@ -116,6 +126,7 @@ class Explanation(msgspec.Struct, frozen=True):
     preempted: str | None = None
     preempted_at: str | None = None
     quarantined: list[str] = []
+    reconfigured: list[str] = []
     blocked_by: Ahead | None = None
     earliest_start: str | None = None
     latest_start: str | None = None
