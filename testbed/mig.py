@@ -95,12 +95,12 @@ class Kubelets:
             log.warning("status not written", pod=key, error=str(error)[:200])
 
 
-def run(stream: Stream, told: Callable[[str], None]) -> MigBench:
+def run(stream: Stream, progress: Callable[[str], None]) -> MigBench:
     """The stream on a fresh control plane."""
-    return asyncio.run(_run(stream, told))
+    return asyncio.run(_run(stream, progress))
 
 
-async def _run(stream: Stream, told: Callable[[str], None]) -> MigBench:
+async def _run(stream: Stream, progress: Callable[[str], None]) -> MigBench:
     plane = ControlPlane(flags=["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition"])
     processes: list[subprocess.Popen[bytes]] = []
     tasks: list[asyncio.Task[None]] = []
@@ -118,7 +118,7 @@ async def _run(stream: Stream, told: Callable[[str], None]) -> MigBench:
         async with Client(load(str(plane.kubeconfig)), timeout=60) as client:
             kubelets = Kubelets(client)
             tasks.extend(asyncio.create_task(each.run()) for each in kubelets.informers)
-            played = await play(client, stream, speed=1.0, told=told)
+            played = await play(client, stream, speed=1.0, progress=progress)
             outcomes = await asyncio.to_thread(_outcomes, port)
             return await result(client, stream, played, outcomes, "real")
     finally:

@@ -25,6 +25,7 @@ DRAWINGS = {
     "design/expressions.md": 1,
     "design/history-databases.md": 1,
     "design/install.md": 1,
+    "design/mig-manager.md": 1,
     "design/simulated-devices.md": 1,
     "design/standby.md": 1,
     "traces.md": 1,

@@ -437,6 +437,21 @@ def a_broken_node_is_quarantined(world):
     world.until(lambda: "fairlead.dev/quarantined" in world.get("/api/v1/nodes/broken")["metadata"]["labels"])
 
 
+def an_idle_node_is_reconfigured_through_mig_manager(world):
+    world.node("sliced", gpus=0)
+    labels = {"nvidia.com/mig.config": "all-1g.5gb", "nvidia.com/mig.config.state": "success", "pool": "sliced"}
+    world.patch("/api/v1/nodes/sliced", {"metadata": {"labels": labels}})
+    configs = [{"name": f"all-{profile}", "devices": [{"migDevices": {profile: 1}}]} for profile in ("1g.5gb", "7g.40gb")]
+    sliced = pool("sliced")
+    sliced["spec"]["mig"] = {"gpusPerNode": 1, "configs": configs, "pendingFor": "1s", "settle": "1s"}
+    world.create(sliced, by="ada")
+    world.until(lambda: conditions(world.get(f"{OURS}/nodepools/sliced")).get("MigReconfiguration") == "True")
+    waits = pod("sliced", "sliced", gpus=0)
+    waits["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/mig-7g.40gb": "1"}}
+    world.create(waits, by="ann")
+    world.until(lambda: world.get("/api/v1/nodes/sliced")["metadata"]["labels"]["nvidia.com/mig.config"] == "all-7g.40gb")
+
+
 def volumes_are_bound_and_provisioned(world):
     """Of a disk that is there, and of one that the test, as its driver, makes on the node that was chosen."""
     world.node("disks", gpus=0)
@@ -651,6 +666,7 @@ SCENARIOS = (
     a_gang_that_a_quota_admits_in_part_is_not_begun,
     nodes_are_requested_for_a_gang_and_again,
     a_broken_node_is_quarantined,
+    an_idle_node_is_reconfigured_through_mig_manager,
     volumes_are_bound_and_provisioned,
     pods_are_preempted_by_eviction_and_as_upstream_does_it,
     a_binding_with_an_unknown_outcome_is_followed_by_a_read,

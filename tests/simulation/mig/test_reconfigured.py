@@ -38,5 +38,5 @@ def test_the_stream_asks_for_its_load_in_phases():
 
 def test_a_faster_stream_differs_in_its_spans_alone():
     found = faster(SMALL, 20.0)
-    assert (found.run, found.settle, found.pods, found.load) == (30.0, 1.5, 80, SMALL.load)
+    assert (found.run, found.settle, found.pods, found.load) == (30.0, 5.0, 80, SMALL.load)
     assert layouts()["all-1g.5gb"] == {"nvidia.com/mig-1g.5gb": 56}

@@ -78,7 +78,7 @@ def mig(
 ) -> None:
     """Idle nodes reconfigured through a played mig-manager, for pods that wait for MIG partitions.
 
-    A real API server needs a checkout with its testbed; all spans of time are then a twentieth.
+    A real API server needs a checkout with its testbed; its spans of time are a twentieth, but for settle (5 s).
     """
     from fairlead.simulation.mig import reconfigured
 
