@@ -263,6 +263,46 @@ def test_a_policy_that_makes_no_sense_is_told_and_not_acted_on(policy, told):
     assert not pool.configs
 
 
+def test_the_condition_of_a_pool_names_configurations_that_its_nodes_cannot_have():
+    async def story(world, operator):
+        much = {"name": "much", "devices": [{"migDevices": {"3g.20gb": 3}}]}
+        prepare(world, 1, {"configs": [*mig_pool(STREAM)["spec"]["mig"]["configs"], much]})
+        await asyncio.sleep(10.0)
+
+        def condition():
+            return world.api.store.get("fairlead.dev/nodepools", ("", POOL)).object["status"]["conditions"][0]
+
+        assert condition()["message"] == (
+            "7 configurations; 'much' is not possible on NVIDIA-A100-SXM4-40GB: one A100-40GB does not hold 3 x 3g.20gb"
+        )
+        old = world.api.store.get("fairlead.dev/nodepools", ("", POOL)).object
+        wrong = {**old["spec"], "mig": {**old["spec"]["mig"], "gpusPerNode": 4}}
+        one = {"name": "one", "devices": [{"devices": [4], "migDevices": {"1g.5gb": 7}}]}
+        wrong["mig"]["configs"] = [one]
+        world.api.store.put("fairlead.dev/nodepools", ("", POOL), {**old, "metadata": dict(old["metadata"]), "spec": wrong})
+        await asyncio.sleep(10.0)
+        assert (condition()["status"], condition()["reason"]) == ("False", "Invalid")
+        assert "names GPU 4, and nodes have 4" in condition()["message"]
+
+    in_a_world(story)
+
+
+@pytest.mark.parametrize(("pending_for", "changed"), [("30s", True), ("10m", False)])
+def test_each_pool_has_its_own_time_for_which_a_pod_must_have_waited(pending_for, changed):
+    async def story(world, operator):
+        prepare(world, 1, {"pendingFor": pending_for})
+        other = mig_pool(STREAM)
+        other["metadata"]["name"], other["spec"]["nodeSelector"] = "zzz", {"matchLabels": {"none": "here"}}
+        world.create(other)
+        waiting(world)
+        await asyncio.sleep(300.0)
+        assert (labels(world)[CONFIG] == "all-7g.40gb") is changed
+        await asyncio.sleep(400.0)
+        assert labels(world)[CONFIG] == "all-7g.40gb"
+
+    in_a_world(story)
+
+
 def test_configurations_become_partitions_of_a_node_and_impossible_ones_are_left_out():
     manifest = mig_pool(STREAM)
     manifest["spec"]["mig"]["configs"] = [

@@ -54,6 +54,7 @@ _POOLS = f"/apis/{names.API_VERSION}/nodepools"
 _NODE = About("v1", "Node")
 _PAUSE = 1.0  # seconds between two steps
 _PLAN_EVERY = 5.0  # seconds between two plans
+_UNCHANGED = 300.0  # seconds after which is planned again though nothing changed
 _RETRY = 5.0  # seconds after which a write that failed is tried again
 _PRODUCT = "nvidia.com/gpu.product"
 _MOST_FAILURES = 2  # nodes on which a configuration has failed, from which on it is not tried on others
@@ -76,7 +77,11 @@ class MigReconfiguration:
         self._serves = serves
         self._writer = Writer(client, speed)
         self._due = asyncio.Event()
-        self._planned = 0.0
+        self._planned, self._plan_again, self._news = 0.0, 0.0, True  # news: something changed since the last plan
+        self._dirty: set[str] = set()  # nodes that changed, or whose pods did
+        self._again: dict[str, float] = {}  # nodes at which something is due, and when
+        self._cordoned: set[str] = set()
+        self._products: dict[str, set[str]] = {}  # pool -> products of its nodes, for its condition
         self._missing = {"pools", "nodes", "pods"}
         self._needed = False  # nodes and pods are watched
         self._closed, self._busy = False, asyncio.Lock()
@@ -97,11 +102,17 @@ class MigReconfiguration:
 
     def _listed(self, what: str) -> None:
         self._missing.discard(what)
+        self._change(*self.nodes)
+
+    def _change(self, *nodes: str) -> None:
+        """Nodes are to be checked, and there is news for a plan."""
+        self._dirty.update(nodes)
+        self._news = True
         self._due.set()
 
     def hands_changed(self) -> None:
         """It is known which pods are served, or others are."""
-        self._due.set()
+        self._change()
 
     def _pool_changed(self, change: Change[views.NodePool]) -> None:
         if change.view is None:
@@ -112,20 +123,31 @@ class MigReconfiguration:
             return
         else:
             self.pools[change.key] = pools.read(change.view)
-        self._due.set()
+        self._products.clear()
+        self._change(*self.nodes)
 
     def _node_changed(self, change: Change[views.Node]) -> None:
         if change.view is None:
             self.nodes.pop(change.key, None)
+            self._again.pop(change.key, None)
+            self._cordoned.discard(change.key)
         elif not change.error:
             self._take(change.view)
-        self._due.set()
+        self._change(change.key)
 
     def _take(self, node: views.Node) -> None:
         """A node as it was observed or written, unless a later version is known."""
-        old = self.nodes.get(node.metadata.name)
-        if old is None or not _older(node.metadata, old.metadata):
-            self.nodes[node.metadata.name] = node
+        name, record = node.metadata.name, record_of(node)
+        old = self.nodes.get(name)
+        if old is not None and _older(node.metadata, old.metadata):
+            return
+        self.nodes[name] = node
+        if old is None or label(old, _PRODUCT) != label(node, _PRODUCT):
+            self._products.clear()
+        if record is not None and record.phase in CORDONED:
+            self._cordoned.add(name)
+        else:
+            self._cordoned.discard(name)
 
     def _pod_changed(self, change: Change[views.Pod]) -> None:
         before = self.pods.by_key.get(change.key)
@@ -137,7 +159,8 @@ class MigReconfiguration:
         self.pods.set(change.key, now)
         if (before is None or not (before.wants or before.busy)) and (now is None or not (now.wants or now.busy)):
             return
-        self._due.set()
+        places = {each for pod in (before, now) if pod is not None for each in (pod.node, pod.nominated)}
+        self._change(*(places - {""}), *self._cordoned)
 
     # -- the loop ------------------------------------------------------------------------------
 
@@ -186,10 +209,11 @@ class MigReconfiguration:
     async def _step(self) -> float | None:
         """Take every node one step on, and begin what a plan asks for; seconds until the next step is due."""
         now = self.client.clock()
-        again: list[float] = []
         for name in sorted(self.pools):
             await self._report(self.pools[name])
-        for name in sorted(self.nodes):
+        due = self._dirty | {name for name, at in self._again.items() if at <= now}
+        self._dirty = set()
+        for name in sorted(due & self.nodes.keys()):
             try:
                 wait = await self._advance(name, now)
             except (ApiError, Unreachable) as error:
@@ -198,10 +222,14 @@ class MigReconfiguration:
             except Exception as error:  # noqa: BLE001 - one node's fault stops no other node
                 self.faults.note("mig.node", name, error, _NODE)
                 wait = 60.0
-            again += [wait] if wait is not None else []
+            if wait is None:
+                self._again.pop(name, None)
+            else:
+                self._again[name] = now + wait
+        again = list(self._again.values())
         if self.pods.waiting:
             again.append(await self._plan(now))
-        return min(again, default=None)
+        return max(0.0, min(again) - now) if again else None
 
     # -- one node ------------------------------------------------------------------------------
 
@@ -265,25 +293,32 @@ class MigReconfiguration:
     # -- the plan ------------------------------------------------------------------------------
 
     async def _plan(self, now: float) -> float:
-        """Begin the reconfigurations that a plan asks for; seconds until the next plan is due."""
+        """Begin the reconfigurations that a plan asks for; when the next plan is due, by the clock."""
         if now < self._planned + _PLAN_EVERY:
-            return self._planned + _PLAN_EVERY - now
+            return self._planned + _PLAN_EVERY
+        if not self._news and now < self._plan_again:
+            return self._plan_again
+        self._planned, self._news = now, False
+        self._plan_again = await self._plan_now(now)
+        return self._plan_again
+
+    async def _plan_now(self, now: float) -> float:
+        """Plan; until when that need not be repeated while nothing changes."""
         policies = {name: pool for name, pool in self.pools.items() if pool.policy and not pool.mistake}
         if not policies:
-            return 60.0
-        shortest = min(pool.pending_for for pool in policies.values())
+            return now + _UNCHANGED
         mine = [key for key in self.pods.waiting if self._is_served(self.pods.by_key[key])]
-        waiting = self.pods.queue_order(now, shortest, mine)
-        later = [self.pods.by_key[key].waits_since + shortest - now for key in mine]
-        soon = min((wait for wait in later if wait > 0), default=60.0)
+        spans = {pool.pending_for for pool in policies.values()}
+        counts = [self.pods.by_key[key].waits_since + span for key in mine for span in spans]
+        again = min((at for at in counts if at > now), default=now + _UNCHANGED)
+        waiting = self.pods.queue_order(now, min(spans), mine)
         if not waiting:
-            return max(soon, _PLAN_EVERY)
-        self._planned = now
+            return again
         offers, configs, wishes, at_work = self._problem(waiting, policies, now)
         proposal = demand.propose(offers, configs, wishes)
         await self._begin(proposal, policies, at_work, now)
         rest = [rests(record, self._times(node), now) for node in self.nodes.values() if (record := record_of(node)) is not None]
-        return max(min([soon, *(each for each in rest if each > 0)]), _PLAN_EVERY)
+        return min([again, *(now + each for each in rest if each > 0)])
 
     def _is_served(self, pod: PodFacts) -> bool:
         return not pod.nominated and self._serves(pod.key.partition("/")[0], pod.queue or None)
@@ -330,6 +365,9 @@ class MigReconfiguration:
                 continue
             if pool.most and at_work[pool.name] >= pool.most:
                 continue
+            pods = [self.pods.by_key[key] for key in change.pods if key in self.pods.waiting]
+            if not any(now >= pod.waits_since + pool.pending_for for pod in pods):
+                continue
             record = record_of(node)
             changed = label(node, names.MIG_CONFIG_LABEL) != change.before or self.pods.busy(change.node)
             if changed or rests(record, pool.times, now) > 0 or observed.is_cordoned(node):
@@ -354,7 +392,7 @@ class MigReconfiguration:
         """Whether a pool's policy can be acted on, as a condition of it."""
         if not pool.policy and pool.name not in self._reported:
             return
-        now = (not pool.mistake, pool.mistake or f"{len(pool.configs)} configurations") if pool.policy else (False, "")
+        now = (not pool.mistake, pool.mistake or self._described(pool)) if pool.policy else (False, "")
         if self._reported.get(pool.name) == now:
             return
         try:
@@ -363,6 +401,19 @@ class MigReconfiguration:
             log.warning("condition not written", pool=pool.name, error=str(error)[:300])
             return
         self._reported[pool.name] = now
+
+    def _described(self, pool: Pool) -> str:
+        """How many configurations a pool allows, and which of them the products of its nodes cannot have."""
+        if pool.name not in self._products:
+            mine = [node for node in self.nodes.values() if self.pool_of(node) is pool]
+            self._products[pool.name] = {label(node, _PRODUCT) for node in mine} - {""}
+        wrong = [
+            f"{name!r} is not possible on {product}: {why}"
+            for product in sorted(self._products[pool.name])
+            for name, layout in sorted(pool.layouts.items())
+            if (why := pools.impossible(layout, product))
+        ]
+        return "; ".join([f"{len(pool.configs)} configurations", *wrong])
 
     def phases(self) -> dict[str, int]:
         """How many nodes are in each phase in which they are cordoned or need attention."""
