@@ -103,6 +103,7 @@ COMMANDS = {
         for nodes in (60, 70)
     },
     "mig": "simulate mig --moves",
+    "mig, reconfigured": "bench mig",
     "mig, any profile": f"simulate mig --speeds {MISO}/a100_mig_step_seconds.json",
     **{
         f"openb {name}": f"simulate placement --nodes {OPENB}/openb_node_list_gpu_node.csv --pods {OPENB}/openb_pod_list_{name}{suffix}"

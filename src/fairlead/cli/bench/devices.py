@@ -74,6 +74,7 @@ def mig(
     pods: Annotated[int, typer.Option(min=1, max=100_000, help="Pods of one partition, in phases of 250.")] = 1000,
     load: Annotated[float, typer.Option(min=0.05, max=5.0, help="Requested share of the compute slices.")] = 0.7,
     seed: Annotated[int, typer.Option(help="Seed of the pods, and of what fails.")] = 1,
+    static: Annotated[bool, typer.Option("--static", help="Without reconfigurations, for comparison.")] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Idle nodes reconfigured through a played mig-manager, for pods that wait for MIG partitions.
@@ -82,7 +83,7 @@ def mig(
     """
     from fairlead.simulation.mig import reconfigured
 
-    stream = reconfigured.Stream(nodes=nodes, pods=pods, load=load, seed=seed)
+    stream = reconfigured.Stream(nodes=nodes, pods=pods, load=load, seed=seed, static=static)
     if simulated:
         found = reconfigured.simulate(stream, lambda step: typer.echo(step, err=True))
     else:

@@ -51,7 +51,7 @@ _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 class Stream(msgspec.Struct, frozen=True):
     """What is played. seconds are of the cluster's clock. load: of the compute slices. run: mean run time of a pod; phase: pods
     of one mix; apply: mean time that mig-manager takes; settle, pending_for, cooldown, timeout: of the pool's policy.
-    fails, hangs: chances of a reconfiguration.
+    fails, hangs: chances of a reconfiguration. static: the pool has no policy, for comparison.
     """
 
     nodes: int = 16
@@ -68,6 +68,7 @@ class Stream(msgspec.Struct, frozen=True):
     fails: float = 0.03
     hangs: float = 0.02
     repair: float = 1800.0
+    static: bool = False
 
 
 _LEAST_SETTLE = 5.0
@@ -108,6 +109,7 @@ class MigBench(msgspec.Struct):
     reconfigurations_per_pod: float
     running_pods_hit: int
     rejected: int
+    wait_seconds_mean: float
     wait_seconds_p50: float
     wait_seconds_p99: float
     outcomes: dict[str, int]
@@ -137,7 +139,7 @@ def pool(stream: Stream) -> dict[str, Any]:
         "apiVersion": names.API_VERSION,
         "kind": "NodePool",
         "metadata": {"name": POOL},
-        "spec": {"nodeSelector": selector, "mig": policy},
+        "spec": {"nodeSelector": selector, **({} if stream.static else {"mig": policy})},
     }
 
 
@@ -314,6 +316,7 @@ async def result(
         reconfigurations_per_pod=round(manager.reconfigurations / stream.pods, 4),
         running_pods_hit=len(manager.hits),
         rejected=len(watched.rejected),
+        wait_seconds_mean=round(statistics.fmean(waits), 1) if waits else 0.0,
         wait_seconds_p50=round(statistics.median(waits), 1) if waits else 0.0,
         wait_seconds_p99=round(waits[min(len(waits) - 1, int(0.99 * len(waits)))], 1) if waits else 0.0,
         outcomes=dict(sorted(outcomes.items())),
