@@ -19,6 +19,9 @@ from fairlead.pulumi import (
     GpuUtilization,
     InvalidArgument,
     MemoryUtilization,
+    MigConfig,
+    MigDevices,
+    MigPolicy,
     Monitoring,
     NodePools,
     NodePoolSpec,
@@ -228,6 +231,20 @@ def test_classes_of_unknown_priority_and_two_defaults_are_refused():
     assert "maxWait" in refused(ServiceClasses, "s", {"a": ServiceClassSpec(max_wait="soon")})
 
 
+def _mig(devices, **fields):
+    return MigPolicy(gpus_per_node=8, configs=[MigConfig(name="a", devices=[devices])], **fields)
+
+
+def test_a_pool_has_a_policy_for_mig():
+    spec = NodePoolSpec(mig=_mig(MigDevices(mig_devices={"1g.5gb": 7}), settle="1m"))
+    [found] = made(NodePools, "p", {"a100": spec})
+    assert found["spec"]["mig"] == {
+        "gpusPerNode": 8,
+        "configs": [{"name": "a", "devices": [{"migDevices": {"1g.5gb": 7}}]}],
+        "settle": "1m",
+    }
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
@@ -238,6 +255,8 @@ def test_classes_of_unknown_priority_and_two_defaults_are_refused():
         (NodePoolSpec(price=Price(per_node_hour=1.0, kind="Cheap")), "kind"),
         (NodePoolSpec(), "has no price"),
         (NodePoolSpec(price=Price(per_node_hour=1.0), size=PoolSize(min=3, max=2)), "size.min 3 is above size.max 2"),
+        (NodePoolSpec(price=Price(per_node_hour=1.0), mig=_mig(MigDevices(devices=[8]))), "mig: config 'a' names GPU 8"),
+        (NodePoolSpec(price=Price(per_node_hour=1.0), mig=_mig(MigDevices(), settle="soon")), "settle"),
     ],
 )
 def test_pools_that_would_fail_later_fail_now(spec, said):

@@ -5,7 +5,7 @@ raise `InvalidArgument` when the program runs.
 """
 
 from fairlead.api.kinds.common import LabelRequirement, LabelSelector
-from fairlead.api.kinds.node_pool import NodePoolSpec, PoolSize, Price, TopologyLevel
+from fairlead.api.kinds.node_pool import MigConfig, MigDevices, MigPolicy, NodePoolSpec, PoolSize, Price, TopologyLevel
 from fairlead.api.kinds.queue import Budget, JobLimits, QueueResource, QueueSpec, UserLimits
 from fairlead.api.kinds.service_class import Preemption, ServiceClassSpec, TimeLimit, TimeSlicing, UtilizationPolicy
 from fairlead.pulumi.autoscaling import (
@@ -40,6 +40,9 @@ __all__ = [
     "LabelRequirement",
     "LabelSelector",
     "MemoryUtilization",
+    "MigConfig",
+    "MigDevices",
+    "MigPolicy",
     "Monitoring",
     "NodePoolSpec",
     "NodePools",

@@ -11,10 +11,12 @@ import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 
 from fairlead.api import names
-from fairlead.api.kinds.node_pool import NodePoolSpec
+from fairlead.api.kinds.common import Metadata
+from fairlead.api.kinds.node_pool import NodePool, NodePoolSpec
 from fairlead.api.kinds.queue import QueueSpec
 from fairlead.api.kinds.service_class import ServiceClassSpec
 from fairlead.api.quantity import parse
+from fairlead.operator.mig import pools as mig
 from fairlead.pulumi import checks
 from fairlead.pulumi.checks import InvalidArgument
 
@@ -113,6 +115,10 @@ class NodePools(pulumi.ComponentResource):
             if each.size is not None and each.size.max is not None and each.size.min > each.size.max:
                 raise InvalidArgument(f"node pool {key!r}: size.min {each.size.min} is above size.max {each.size.max}")
         specs = {key: checks.spec(each, f"node pool {key!r}") for key, each in pools.items()}
+        for key, each in pools.items():
+            mistake = mig.read(NodePool(metadata=Metadata(name=key), spec=each)).mistake
+            if mistake:
+                raise InvalidArgument(f"node pool {key!r}: mig: {mistake}")
         super().__init__("fairlead:index:NodePools", name, None, opts)
         inside = pulumi.ResourceOptions(parent=self)
         made = {key: _custom(f"{name}-{key}", "NodePool", key, spec, inside) for key, spec in specs.items()}
