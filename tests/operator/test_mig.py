@@ -303,6 +303,31 @@ def test_each_pool_has_its_own_time_for_which_a_pod_must_have_waited(pending_for
     in_a_world(story)
 
 
+def test_a_fault_in_a_plan_or_at_one_node_stops_no_other_node(monkeypatch):
+    async def story(world, operator):
+        prepare(world, 3)
+        waiting(world)
+        await asyncio.sleep(40.0)
+        assert labels(world)[PHASE] == "Settling"
+        monkeypatch.setattr("fairlead.core.mig.demand.propose", None)
+        seen = operator.mig.seen
+
+        def faulty(node, record):
+            if node.metadata.name == "mig-001":
+                raise ValueError("of this node")
+            return seen(node, record)
+
+        monkeypatch.setattr(operator.mig, "seen", faulty)
+        edit(world, 1, state="failed")
+        edit(world, 2, state="failed")
+        await asyncio.sleep(200.0)
+        assert (labels(world)[CONFIG], labels(world, 2)[PHASE]) == ("all-7g.40gb", "Failed")
+        assert operator.faults.counts["mig.plan"] > 0
+        assert operator.faults.counts["mig.node"] > 0
+
+    in_a_world(story)
+
+
 def test_configurations_become_partitions_of_a_node_and_impossible_ones_are_left_out():
     manifest = mig_pool(STREAM)
     manifest["spec"]["mig"]["configs"] = [

@@ -298,8 +298,11 @@ class MigReconfiguration:
             return self._planned + _PLAN_EVERY
         if not self._news and now < self._plan_again:
             return self._plan_again
-        self._planned, self._news = now, False
-        self._plan_again = await self._plan_now(now)
+        self._planned, self._news, self._plan_again = now, False, now + _UNCHANGED
+        try:
+            self._plan_again = await self._plan_now(now)
+        except Exception as error:  # noqa: BLE001 - what is under way goes on without a plan
+            self.faults.note("mig.plan", "", error)
         return self._plan_again
 
     async def _plan_now(self, now: float) -> float:
