@@ -98,7 +98,6 @@ def test_no_right_is_granted_twice(process):
 
 HISTORY = {
     ("fairlead.dev", "queues/status", "patch"),
-    ("fairlead.dev", "nodepools", "list"),
     ("autoscaling", "horizontalpodautoscalers", "watch"),
 }
 PROVISIONING = {("autoscaling.x-k8s.io", "provisioningrequests", "create"), ("", "podtemplates", "delete")}
