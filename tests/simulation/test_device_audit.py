@@ -291,11 +291,12 @@ def test_admin_access_holds_nothing():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_day_of_pods_with_claims_breaks_no_invariant(seed):
-    """The scheduler does not allocate claims yet: pods with claims wait through all that goes wrong with devices."""
+    """Pods with claims are placed, moved and preempted through all that goes wrong with devices."""
     settings = chaos.Settings(nodes=12, jobs=60, hours=4, devices=4)
     outcome = chaos.run(seed, settings)
     assert not outcome.violations, outcome.violations[:10]
     assert outcome.devices["claims_made"] > 0
+    assert outcome.devices["allocations"] > 10
     assert outcome.devices["driver_restarts"] + outcome.faults.get("device_lost", 0) + outcome.faults.get("device_tainted", 0) > 0
     assert "--devices 4" in chaos.replay_command(seed, settings)
 

@@ -254,6 +254,8 @@ class Translator:
                 continue
             pod = self._pod(view)
             if pod.ours:
+                if pod.claims:
+                    self.demands.add(Watch.DEVICES)  # also of pods on nodes: queues are charged for their devices
                 if pod.node:
                     self._unbound.pop(change.key, None)
                 else:
@@ -279,8 +281,6 @@ class Translator:
     def _note_demands(self, pod: Pod) -> None:
         if pod.spec.claims:
             self.demands.add(Watch.STORAGE)
-        if pod.claims:
-            self.demands.add(Watch.DEVICES)
         if pod.profile == names.KUBERNETES_PROFILE:
             self.demands.add(Watch.UPSTREAM)
 

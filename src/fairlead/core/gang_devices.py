@@ -66,14 +66,23 @@ def _may_have(task: Task, judge: DynamicResources, row: int, closed: Mask | None
     """Whether a row would do for a task but for the devices that are to be allocated."""
     if (closed is not None and closed[row]) or not task.ranking.fits_alone(row) or not judge.reaches(row):
         return False
-    others = (each for each in task.ranking.relations if each is not judge)
+    return _fits_others(task, row)
+
+
+def _fits_others(task: Task, row: int) -> bool:
+    """Whether a row is to be had with what is around it now, its devices aside."""
+    others = (each for each in task.ranking.relations if not isinstance(each, DynamicResources))
     return all(each.stop() is None and (not each.applies() or each.refuses(row) is None) for each in others)
 
 
 def _put(state: ClusterState, task: Task, placed: gangs.Placed, shared: dict[str, Allocation | None]) -> bool:
     """Place one member where the devices were found; False where it does not fit beside the others, or is beyond a limit."""
     claims, row = state.device_claims, state.nodes.rows[placed.node]
-    if not task.ranking.fits_alone(row) or state.queues.limits.over_limit(task, row=row) is not None:
+    if (
+        not task.ranking.fits_alone(row)
+        or not _fits_others(task, row)
+        or state.queues.limits.over_limit(task, row=row) is not None
+    ):
         return False
     decided: dict[str, Allocation] = {}
     own = iter(placed.allocations)

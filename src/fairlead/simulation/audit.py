@@ -18,7 +18,7 @@ import msgspec
 from fairlead.api import names
 from fairlead.cluster import translate
 from fairlead.cluster.kinds import POD_GROUP, QUEUE, Watch, watched
-from fairlead.cluster.port import ClusterEvent, Synced
+from fairlead.cluster.port import ClusterEvent, DevicesKnown, Synced
 from fairlead.cluster.simulated.kubelet import amounts, requests_of
 from fairlead.cluster.simulated.resources import NODES, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
@@ -367,7 +367,7 @@ def _comparable(state: ClusterState) -> dict[str, dict[str, Any]]:
 def everything(world: World) -> list[ClusterEvent]:
     """All objects of a world, in the events by which the scheduler would receive them."""
     translator, events = Translator(), list[ClusterEvent]()
-    for kind in watched(Watch.ALWAYS):
+    for kind in (*watched(Watch.DEVICES), *watched(Watch.ALWAYS)):
         found = [msgspec.convert(record.object, kind.view) for _, record in world.api.store.sorted(kind.table)]
         events += translator.translate(kind, [translate.Change(kind.key(each.metadata), each) for each in found])
-    return events
+    return [DevicesKnown(), *events]

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from fairlead.core.dra import weights
-from fairlead.core.dra.model import Ask, Capacity, Chosen, Device, DeviceId, Policy, Reach, Slice
+from fairlead.core.dra.model import Ask, Capacity, Device, Policy, Reach, Slice
 
 DRIVER = "gpu.nvidia.com"
 SLICES = {f"memory-slice-{each}": 1 for each in range(8)}
@@ -45,10 +45,7 @@ def test_a_share_is_the_part_of_the_capacity_that_it_consumes():
     assert weights.milli_of_ask(device, {}, Ask("r", "c", capacity=(("memory", 15),))) == 250
     assert weights.milli_of_ask(device, {}, Ask("r", "c")) == 1000
     assert weights.milli_of_ask(device, {}, Ask("r", "c", capacity=(("memory", 90),))) == 0
-    chosen = Chosen("r", DeviceId(DRIVER, "p", "gpu"), shared=True, consumed=(("memory", Fraction(40, 1)),))
-    assert weights.milli_of_chosen(chosen, device, {}) == 500
-    assert weights.milli_of_chosen(chosen, None, {}) == 1000  # it is in no slice any more
-    assert weights.milli_of_chosen(Chosen("r", chosen.device, admin=True), device, {}) == 0
+    assert weights.milli_of_share(device, {}, {"memory": Fraction(40)}) == 500
 
 
 def test_a_slice_brings_a_gpu_for_each_counter_set_and_each_device_without_counters():

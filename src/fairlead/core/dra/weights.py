@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from fairlead.core.dra.capacity import consumption
-from fairlead.core.dra.model import Amount, Ask, Chosen, Device, Slice
+from fairlead.core.dra.model import Amount, Ask, Device, Slice
 
 WHOLE = 1000
 _PREFIX = "gpu."
@@ -48,15 +48,6 @@ def milli_of_ask(device: Device, counters: Counters, ask: Ask) -> int:
         return milli(device, counters)
     consumed = consumption(dict(ask.capacity), device.capacity)
     return 0 if consumed is None else milli_of_share(device, counters, consumed)
-
-
-def milli_of_chosen(chosen: Chosen, device: Device | None, counters: Counters) -> int:
-    """The same of a device of an allocation. device: None: it is in no slice any more, and counts as a whole one."""
-    if chosen.admin or not is_gpu(chosen.device.driver):
-        return 0
-    if device is None:
-        return WHOLE
-    return milli_of_share(device, counters, dict(chosen.consumed)) if chosen.shared else milli(device, counters)
 
 
 def wholes(item: Slice) -> int:

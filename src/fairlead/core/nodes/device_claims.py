@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from fairlead.core.dra import model
 from fairlead.core.dra.model import Allocation, DeviceClaim, DeviceClass, DeviceObject, DeviceTemplate, Slice
 from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod
@@ -122,15 +124,22 @@ class DeviceClaims:
         """What a pod needs by its claims, as they are now; which claim it is matters where it has devices, or several users."""
         return tuple(self._need(use) for use in pod.claims)
 
+    def weighed(self, pod: Pod, needs: tuple[DeviceNeed, ...]) -> tuple[DeviceNeed, ...]:
+        """What a pod needs as it was found out, charged where the devices were not known then."""
+        if all(each.milli for each in needs):
+            return needs
+        now = zip(needs, self.needs(pod), strict=True)
+        return tuple(each if each.milli else msgspec.structs.replace(each, milli=new.milli) for each, new in now)
+
     def _need(self, use: DeviceUse) -> DeviceNeed:
         claim = self.claims.get(use.key)
         if claim is None:
             template = self.templates.get(use.template)
             number = self.wants.number(template.asks) if template is not None else 0
             return DeviceNeed(number, use.key or use.template, missing=True, milli=self.wants.weight(number))
-        number, users = self.wants.number(claim.asks), len(self.wants.users(use.key))
+        number, users = self.wants.number(claim.asks), max(len(self.wants.users(use.key)), len(claim.users))
         which = claim.allocation is not None or claim.deleting or claim.users or users > 1
-        milli = self.wants.weight(number) if claim.allocation is None else self.wants.weight_of(claim.allocation)
+        milli = self.wants.weight(number)  # whatever it was allocated: a scheduler that begins later charges the same
         return DeviceNeed(number, use.key if which else "", milli=milli // max(1, users))
 
     # -- decisions, under the undo log -----------------------------------------------------------
@@ -224,6 +233,8 @@ class DeviceClaims:
     def _hold_again(self, key: str) -> None:
         if key in self._given:
             del self._given[key]
+            if key in self.assumed and key not in self._placed:
+                self._unseen[key] = None  # its pod was bound, and is on no node that is known
             self.devices.forget_rest(key)
             self._recount(key)
 

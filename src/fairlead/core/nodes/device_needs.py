@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fairlead.core.dra import model, weights
 from fairlead.core.dra.inventory import SelectorFailure
-from fairlead.core.dra.model import Allocation, DeviceClass, Slice
+from fairlead.core.dra.model import DeviceClass, Slice
 from fairlead.core.model.pods import Pod
 from fairlead.core.nodes.node_devices import NodeDevices
 
@@ -45,7 +45,7 @@ class DeviceNeeds:
             for key in filter(None, (use.key, use.template)):
                 users = self._users.setdefault(key, {})
                 users[pod.uid] = None
-                if key == use.key and len(users) == 2:
+                if key == use.key and len(users) > 1:
                     self.concerned.update(dict.fromkeys(uid for uid in users if uid != pod.uid))
 
     def leave(self, pod: Pod) -> None:
@@ -56,7 +56,7 @@ class DeviceNeeds:
                 users.pop(pod.uid, None)
                 if not users:
                     self._users.pop(key, None)
-                elif key == use.key and len(users) == 1:
+                elif key == use.key:
                     self.concerned.update(users)
 
     def users(self, key: str) -> tuple[str, ...]:
@@ -129,14 +129,3 @@ class DeviceNeeds:
                 for key in self._users:
                     if (asks := self._asks_of(key)) is not None and self._numbers.get(asks) == number:
                         self.concern(key)
-
-    def weight_of(self, allocation: Allocation) -> int:
-        """Thousandths of a GPU that the devices of an allocation are."""
-        found = 0
-        for each in allocation.devices:
-            device = self._known.get(each.device)
-            counters = (
-                self._devices.slices.counters_of((each.device.driver, each.device.pool)) if device and device.counters else {}
-            )
-            found += weights.milli_of_chosen(each, device, counters)
-        return found

@@ -93,6 +93,8 @@ class Pods:
             needs = task.shape.spec.devices
         if not needs or any(each.missing for each in needs):
             needs = self._tables.device_claims.needs(pod)
+        else:
+            needs = self._tables.device_claims.weighed(pod, needs)
         if pod.spec.devices == needs:
             return pod
         return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, devices=needs))
