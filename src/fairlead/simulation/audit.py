@@ -355,8 +355,20 @@ class Auditor:
 
 
 def _comparable(state: ClusterState) -> dict[str, dict[str, Any]]:
-    """What a rebuilt state must share: which device of a node a pod holds is a guess of its own."""
+    """What a rebuilt state must share: which device of a node a pod holds is a guess of its own.
+
+    Of a claim that several pods use each is charged a part as many as used it when the pod got its place, so that is left out.
+    """
     found = snapshot(state)
+    for task in state.tasks.values():
+        if (
+            task.charged
+            and (task.row >= 0 or state.placement.is_stray(task))
+            and any(not use.template for use in task.pod.claims)
+        ):
+            for node in state.queues.queues[task.queue].path:
+                used = found["queues"].get(node.name, {})
+                used[GPU] = used.get(GPU, 0) - task.shape.claimed_milli
     return {
         "nodes": {name: (each["free"], sorted(each["pods"])) for name, each in found["nodes"].items()},
         "queues": {name: used for name, used in found["queues"].items() if used},
