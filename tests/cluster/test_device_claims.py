@@ -189,3 +189,54 @@ def test_what_is_written_of_shares_tolerations_and_configs():
     assert len(result["shareID"]) == 36
     assert written["devices"]["config"] == [{"source": "FromClass", "opaque": {"driver": "gpu.example.com"}, "requests": ["r"]}]
     assert "nodeSelector" not in written
+
+
+def test_claims_of_few_pods_are_written_at_once():
+    """Each write in flight needs a connection; those of many pods wait for their turn, and all are done in the end."""
+    count = 4 * device_claims._AT_ONCE
+    server = Server(*(f"c{each}" for each in range(count)))
+    server.busy = server.most = 0
+    patch = server.patch
+
+    async def counted(path, body, kind=""):
+        server.busy += 1
+        server.most = max(server.most, server.busy)
+        try:
+            return await patch(path, body, kind)
+        finally:
+            server.busy -= 1
+
+    server.patch = counted
+
+    async def run():
+        chosen = (DeviceChoice(f"ns/c{each}", allocation(f"gpu-{each}"), decided=True) for each in range(count))
+        return await asyncio.gather(*(server.claims.allocate(binding(each)) for each in chosen))
+
+    assert asyncio.run(run()) == [(Outcome.DONE, "")] * count
+    assert 1 < server.most <= device_claims._AT_ONCE
+    assert len(server.writes) == 2 * count
+
+
+def test_a_claim_is_waited_for_and_no_other():
+    """A change of another claim resumes nothing; what was given up leaves nothing behind."""
+    server = Server("a", "b")
+    claims = server.claims
+
+    async def run():
+        waits = asyncio.ensure_future(claims._next_change("ns/a"))
+        given_up = asyncio.ensure_future(claims._next_change("ns/a"))
+        await asyncio.sleep(0)
+        server.put("ns/b", server.objects["ns/b"])
+        await asyncio.sleep(0)
+        assert not waits.done()
+        given_up.cancel()
+        await asyncio.sleep(0)
+        server.put("ns/a", server.objects["ns/a"])
+        await waits
+        late = asyncio.ensure_future(claims._next_change("ns/b"))
+        await asyncio.sleep(0)
+        late.cancel()
+        await asyncio.gather(late, given_up, return_exceptions=True)
+
+    asyncio.run(run())
+    assert not claims._waiting

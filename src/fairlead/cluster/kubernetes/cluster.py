@@ -31,6 +31,7 @@ from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 _BIND_TRIES = 3
 _KNOWN: Mapping[Watch, ClusterEvent] = {Watch.STORAGE: StorageKnown(), Watch.DEVICES: DevicesKnown()}
 _WRITTEN = (QUEUE, RESERVATION, POD_GROUP, POD)  # by a scheduler, with what the next one begins with
+_DEVICES_LIMIT = 10.0  # seconds that the first pass waits for devices, where pods have claims: they may not be served, or denied
 _REPEATS, _REPEATS_LATER = 0.5, 10.0  # seconds until a deletion without an answer is sent again; doubled up to the second
 
 
@@ -54,6 +55,8 @@ class KubernetesCluster:
         self._sink: Sink = lambda _: None
         self._tasks: asyncio.TaskGroup | None = None
         self._demanded: set[Watch] = set()
+        self._devices_listed = False
+        self._synced_at: asyncio.TimerHandle | None = None  # set: all but devices have been listed
         self._statuses = statuses = Statuses(client, self.translator)
         self.bind_volumes = Volumes(client).bind
         self._claims = DeviceClaims(client)
@@ -65,7 +68,7 @@ class KubernetesCluster:
     # -- watches -------------------------------------------------------------------------------
 
     async def run(self, sink: Sink) -> None:
-        """Watch everything; `Synced` follows once every kind has been listed."""
+        """Watch everything; `Synced` follows once every kind has been listed, of devices after a while at the latest."""
         self._sink = sink
         async with asyncio.TaskGroup() as group:
             self._tasks = group
@@ -81,7 +84,7 @@ class KubernetesCluster:
         def listed(kind: Kind[Any]) -> None:
             missing.discard(kind.name)
             if not missing and known is not None:
-                self._sink([known])
+                self._listed(known)
 
         for kind in kinds:
             informer = Informer(
@@ -90,6 +93,22 @@ class KubernetesCluster:
             self.informers[kind.path] = informer
             if self._tasks is not None:
                 self._tasks.create_task(informer.run())
+
+    def _listed(self, known: ClusterEvent) -> None:
+        """Report that some kinds were listed; `Synced` after devices that pods need, so that none is refused before."""
+        if isinstance(known, Synced) and Watch.DEVICES in self._demanded and not self._devices_listed:
+            self._synced_at = asyncio.get_running_loop().call_later(_DEVICES_LIMIT, self._synced)
+            return
+        self._sink([known])
+        if isinstance(known, DevicesKnown):
+            self._devices_listed = True
+            self._synced()
+
+    def _synced(self) -> None:
+        if self._synced_at is not None:
+            self._synced_at.cancel()
+            self._synced_at = None
+            self._sink([Synced()])
 
     def _changed(self, kind: Kind[Any], changes: list[Change[Any]]) -> None:
         if kind is RESOURCE_CLAIM:

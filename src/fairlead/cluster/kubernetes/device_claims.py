@@ -23,6 +23,7 @@ _MERGE = "application/merge-patch+json"
 _SEEN_LIMIT = 30.0  # seconds until the watch must have delivered what was written
 _READY_LIMIT = 600.0  # seconds that devices may take until they can be bound, as upstream
 _FIRST_POLL, _LAST_POLL = 0.05, 5.0
+_AT_ONCE = 32  # bindings whose claims are being written: more cost a TLS handshake each, and wait for the API server all the same
 
 
 class _Refused(Exception):
@@ -45,13 +46,17 @@ class DeviceClaims:
         self._client = client
         self._held: dict[str, _Held] = {}
         self._holders: dict[tuple[str, str, str], dict[str, None]] = {}
-        self._changed = asyncio.Event()
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # for a change of a claim
+        self._turn = asyncio.Semaphore(_AT_ONCE)
 
     # -- what the watch delivers -----------------------------------------------------------------
 
     def note(self, changes: list[Change[device_views.ResourceClaim]]) -> None:
         """Claims came, changed or went."""
         for change in changes:
+            for waiter in self._waiting.pop(change.key, ()):  # it looks once this batch is noted
+                if not waiter.done():
+                    waiter.set_result(None)
             before = self._held.pop(change.key, None)
             for device in before.devices if before is not None else ():
                 holders = self._holders[device]
@@ -65,15 +70,14 @@ class DeviceClaims:
             self._held[change.key] = _Held(version, devices, since)
             for device in devices:
                 self._holders.setdefault(device, {})[change.key] = None
-        self._changed.set()
-        self._changed = asyncio.Event()
 
     # -- writes ----------------------------------------------------------------------------------
 
     async def allocate(self, binding: Binding) -> tuple[Outcome, str]:
         """Allocate and reserve the claims of a binding; nothing of it remains where one is refused."""
         try:
-            written = [(each.claim, await self._take(each, binding.pod)) for each in binding.claims]
+            async with self._turn:
+                written = [(each.claim, await self._take(each, binding.pod)) for each in binding.claims]
             for key, version in written:
                 await self._see(key, version)
             await self._ready(binding)
@@ -109,7 +113,7 @@ class DeviceClaims:
         try:
             async with asyncio.timeout(_SEEN_LIMIT):
                 while key not in self._held or self._held[key].version < version:
-                    await self._changed.wait()
+                    await self._next_change(key)
         except TimeoutError:
             raise _Refused(f"resourceclaim {key} was not observed within {_SEEN_LIMIT:.0f} seconds") from None
         ours = self._held[key]
@@ -117,6 +121,18 @@ class DeviceClaims:
             for other in self._holders[device]:
                 if other != key and (self._held[other].since, other) < (ours.since, key):
                     raise _Refused(f"device {'/'.join(device)} was allocated to resourceclaim {other} at the same time")
+
+    async def _next_change(self, key: str) -> None:
+        """Wait until the watch delivers a claim again."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, set()).add(waiter)
+        try:
+            await waiter
+        finally:
+            waiters = self._waiting.get(key, set())
+            waiters.discard(waiter)
+            if not waiters:
+                self._waiting.pop(key, None)
 
     async def _ready(self, binding: Binding) -> None:
         """Wait until the binding conditions of the devices hold. Raises `_Refused` if one fails, or it takes too long."""
