@@ -45,6 +45,7 @@ COMMANDS = {
     "devices, differential": "bench dra --differential --seeds 0-1999",
     "devices, hard": "bench dra --hard",
     "devices, gangs": "bench dra --gangs 500",
+    "devices, API server": "bench dra --api",
     "fuzz": "bench fuzz --pods 100000",
     "worlds, evictions": "bench worlds --kind evictions --seeds 0-1999",
     "worlds, victims": "bench worlds --kind victims --seeds 0-1999",

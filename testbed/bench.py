@@ -27,7 +27,7 @@ import yaml
 
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.config import load
-from testbed import build, objects, workloads
+from testbed import build, claims, objects, workloads
 from testbed.at_once import await_all
 from testbed.controlplane import SCHEDULER_USER, ControlPlane, scheduler_command
 
@@ -54,7 +54,8 @@ class Latency(msgspec.Struct):
 
 
 class Run(msgspec.Struct):
-    """One run. start_seconds: from starting the process to its first binding; idle_cpu_percent: of one core, while
+    """One run. start_seconds: from starting the process to its first binding; event_writes_per_pod: what of
+    the writes are events; idle_cpu_percent: of one core, while
     nothing but pods that fit nowhere waited.
     """
 
@@ -65,6 +66,7 @@ class Run(msgspec.Struct):
     rss_mb: float
     api_writes_per_pod: float
     start_seconds: float
+    event_writes_per_pod: float = 0.0
     in_flight: int | None = None
     idle_cpu_percent: float | None = None
 
@@ -109,8 +111,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 def compare(workload: Workload, schedulers: Iterable[str], repeats: int, progress: Callable[[str], None]) -> ClusterBench:
     """Run all schedulers, alternating, `repeats` times. Raises `BenchError`."""
-    import uvloop  # noqa: PLC0415 - nothing else here needs it
-
     names = list(schedulers)
     runs: dict[str, list[Run]] = {name: [] for name in names}
     for repeat in range(repeats):
@@ -119,7 +119,7 @@ def compare(workload: Workload, schedulers: Iterable[str], repeats: int, progres
             best: Run | None = None
             for in_flight in flights:
                 progress(f"{name}{f' ({in_flight} in flight)' if in_flight else ''}, round {repeat + 1} of {repeats}")
-                run = uvloop.run(_run(workload, name, in_flight))
+                run = one_run(workload, name, in_flight)
                 if best is None or (_rate(run, name) or 0) > (_rate(best, name) or 0):
                     best = run
             if best is not None:
@@ -135,6 +135,13 @@ def compare(workload: Workload, schedulers: Iterable[str], repeats: int, progres
         ratios=_ratios(runs),
         notes=_notes(runs),
     )
+
+
+def one_run(workload: Workload, name: str, in_flight: int | None = None) -> Run:
+    """One scheduler on a control plane of its own. Raises `BenchError`."""
+    import uvloop  # noqa: PLC0415 - nothing else here needs it
+
+    return uvloop.run(_run(workload, name, in_flight))
 
 
 def _rate(run: Run, name: str) -> float | None:
@@ -223,10 +230,10 @@ class _Measurement:
         version = json.loads(await self.client.get("/api/v1/pods", limit="1"))["metadata"]["resourceVersion"]
         observer = asyncio.ensure_future(self._observe(version))
         touch: asyncio.Future[None] | None = None
-        writes_before = await self._writes()
+        writes_before, events_before = await self._writes()
         if self.rate is None:
             await self._create_pods()
-            writes_before = await self._writes()
+            writes_before, events_before = await self._writes()
         if self.workload.kind == "preempt":
             touch = asyncio.ensure_future(self._first_touch())
             await asyncio.sleep(1.0)
@@ -243,7 +250,8 @@ class _Measurement:
             last_event = await self._events_done(process)
             if self.workload.kind == "relist":
                 await self._relist(process)
-            writes = await self._writes() - writes_before
+            writes_after, events_after = await self._writes()
+            writes, event_writes = writes_after - writes_before, events_after - events_before
             if self.rate is not None:
                 writes -= self.expected + self._groups()
         finally:
@@ -271,6 +279,7 @@ class _Measurement:
             cpu_seconds=cpu_seconds,
             rss_mb=rss,
             api_writes_per_pod=writes / count,
+            event_writes_per_pod=event_writes / count,
             start_seconds=first - started,
             in_flight=self.in_flight,
             idle_cpu_percent=idle,
@@ -495,6 +504,12 @@ class _Measurement:
         unbound = [pod for pod in waiting if pod["metadata"]["name"].startswith("pod-")]
         if unbound:
             raise BenchError(f"{self.name}: {len(unbound)} pods have no node after all")
+        if self.workload.kind in claims.KINDS:
+            pods = [each async for each in self._list("/api/v1/pods")]
+            held = [each async for each in self._list("/apis/resource.k8s.io/v1/resourceclaims")]
+            wrong_claims = claims.problems(self.workload.kind, pods, held)
+            if wrong_claims:
+                raise BenchError(f"{self.name}: {len(wrong_claims)} things are wrong with claims, e.g. {wrong_claims[:3]}")
         if with_events:
             told: dict[str, int] = {}
             async for event in self._list("/apis/events.k8s.io/v1/events"):
@@ -514,14 +529,15 @@ class _Measurement:
             if not token:
                 return
 
-    async def _writes(self) -> float:
-        """Requests that change something, as the API server counts them."""
+    async def _writes(self) -> tuple[float, float]:
+        """Requests that change something, as the API server counts them; and those of them that are for events."""
         text = (await self.client.get("/metrics")).decode()
         counted = re.compile(
             r'^apiserver_request_total\{[^}]*verb="(?:POST|PUT|PATCH|DELETE|APPLY)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE
         )
         mine = [line for line in counted.finditer(text) if 'resource="leases"' not in line[0] and 'group="rbac' not in line[0]]
-        return sum(float(line[1]) for line in mine)
+        events = sum(float(line[1]) for line in mine if 'resource="events"' in line[0])
+        return sum(float(line[1]) for line in mine), events
 
 
 _measured: dict[int, tuple[float, float]] = {}

@@ -9,9 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.api import names
-from testbed import objects
+from testbed import claims, objects
 
-KINDS = ("pods", "queues", "relist", "spread", "anti-affinity", "affinity", "preferred-affinity", "unschedulable", "preempt")
+KINDS = (
+    *("pods", "queues", "relist", "spread", "anti-affinity", "affinity", "preferred-affinity", "unschedulable", "preempt"),
+    *claims.KINDS,
+)
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 
 PROBES = 200
@@ -40,6 +43,8 @@ def node(kind: str, number: int, gpus: int) -> dict[str, Any]:
     name = f"node-{number:05d}"
     if kind == "preempt":
         return objects.node(name, gpus=0, cpu="4", memory="32Gi")
+    if kind in claims.KINDS:
+        return objects.node(name, gpus=0)
     return objects.node(name, gpus=gpus, labels={ZONE: f"zone-{number % _ZONES}"})
 
 
@@ -55,6 +60,8 @@ def before(kind: str, nodes: int, pods: int, scheduler: str) -> list[dict[str, A
             objects.pod(f"low-{number:06d}", scheduler=scheduler, gpus=0, cpu="900m", nodeName=f"node-{number // _FILLERS:05d}")
             for number in range(nodes * _FILLERS)
         ]
+    if kind in claims.KINDS:
+        return claims.before(kind, nodes, pods)
     if kind == "unschedulable":
         return [_impossible(number, scheduler) for number in range(pods)]
     return []
@@ -77,6 +84,8 @@ def pod(kind: str, number: int, scheduler: str, group: str = "") -> dict[str, An
     name = f"pod-{number:06d}"
     if kind == "preempt":
         return objects.pod(name, scheduler=scheduler, gpus=0, cpu="3", priorityClassName=_HIGH)
+    if kind in claims.KINDS:
+        return claims.pod(number, scheduler)
     if kind == "queues":
         return objects.pod(name, scheduler=scheduler, queue=f"queue-{number % QUEUES:02d}")
     if kind not in _OF_UPSTREAM:

@@ -9,7 +9,18 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 CycleScenario = Literal["mixed", "verdict", "reclaim", "hero", "consolidate"]
 WorldsKind = Literal["evictions", "victims"]
 Workload = Literal[
-    "pods", "queues", "relist", "spread", "anti-affinity", "affinity", "preferred-affinity", "unschedulable", "preempt"
+    "pods",
+    "queues",
+    "relist",
+    "spread",
+    "anti-affinity",
+    "affinity",
+    "preferred-affinity",
+    "unschedulable",
+    "preempt",
+    "claims",
+    "claims-pair",
+    "claims-matched",
 ]
 AnswersScenario = Literal["verdict", "reclaim"]
 HpaMetric = Literal["cpu", "queue"]

@@ -1,4 +1,4 @@
-"""Devices: the allocator against upstream's, on hard instances, for gangs; nodes reconfigured through mig-manager."""
+"""Devices: the allocator against upstream's, on hard instances, for gangs, beside kube-scheduler; and mig-manager."""
 
 from __future__ import annotations
 
@@ -24,12 +24,19 @@ def dra(
     ] = 0,
     gangs: Annotated[int, typer.Option(min=0, max=1_000_000, help="So many gangs that can be placed only as a whole.")] = 0,
     slices: Annotated[int, typer.Option(min=0, max=1_000_000, help="What so many slices cost: pools, changes, questions.")] = 0,
+    api: Annotated[bool, typer.Option("--api", help="Side by side with kube-scheduler on a real API server.")] = False,
+    nodes: Annotated[int, typer.Option(min=1, max=10_000, help="Nodes of --api.")] = 500,
+    pods: Annotated[int, typer.Option(min=2, max=100_000, help="Pods of --api; each has a claim.")] = 2500,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds of --api, the schedulers alternating.")] = 3,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Allocation of devices (DRA): one of --differential, --hard, --irregular, --gangs and --slices."""
-    if differential + hard + bool(irregular) + bool(gangs) + bool(slices) != 1:
-        fail("name one of --differential, --hard, --irregular N, --gangs N and --slices N", Exit.USAGE)
+    """Allocation of devices (DRA): one of --differential, --hard, --irregular, --gangs, --slices and --api."""
+    if differential + hard + bool(irregular) + bool(gangs) + bool(slices) + api != 1:
+        fail("name one of --differential, --hard, --irregular N, --gangs N, --slices N and --api", Exit.USAGE)
     find_checkout()
+    if api:
+        _on_api_server(nodes, pods, rounds, output)
+        return
     if differential:
         from testbed.dra import differential as bench
 
@@ -94,3 +101,35 @@ def mig(
     emit(found, output, lambda: print_table("bench mig", msgspec.to_builtins(found)))
     if found.running_pods_hit or found.reconfigurations_per_pod > reconfigured.MOST_PER_POD:
         raise typer.Exit(int(Exit.FAILED))
+
+
+def _on_api_server(nodes: int, pods: int, rounds: int, output: Output) -> None:
+    from testbed import claims
+    from testbed.bench import BenchError
+
+    with progress("runs") as report:
+        try:
+            result = claims.run(nodes, pods, rounds, report)
+        except BenchError as error:
+            fail(str(error))
+
+    def table() -> None:
+        rows: list[dict[str, object]] = [
+            {
+                "workload": kind,
+                "scheduler": name,
+                "pods/s": each.pods_per_second,
+                "p50 ms": each.p50_ms,
+                "p99 ms": each.p99_ms,
+                "CPU s": each.cpu_seconds,
+                "writes/pod": each.writes_per_pod,
+                "ratio": result.ratios[kind] if name == "fairlead" else "-",
+            }
+            for kind, of_kind in result.measured.items()
+            for name, each in of_kind.items()
+        ]
+        print_table(f"bench dra --api: {nodes} nodes, {pods} pods with claims", list(rows))
+        costs = (f"{name} {100 * cost:.0f} %" for name, cost in result.match_attribute_cost.items())
+        typer.echo(f"one matchAttribute costs: {', '.join(costs)}")
+
+    emit(result, output, table)

@@ -54,7 +54,7 @@ class DeviceClaims:
     def note(self, changes: list[Change[device_views.ResourceClaim]]) -> None:
         """Claims came, changed or went."""
         for change in changes:
-            for waiter in self._waiting.pop(change.key, ()):  # it looks once this batch is noted
+            for waiter in self._waiting.pop(change.key, ()):  # resumed once this batch is noted
                 if not waiter.done():
                     waiter.set_result(None)
             before = self._held.pop(change.key, None)
