@@ -13,7 +13,10 @@ from fairlead.install import History, Values, objects
 from fairlead.install import kinds as installer
 from fairlead.pulumi import (
     AutoscaledDeployment,
+    ClaimTemplate,
     CpuUtilization,
+    DeviceClasses,
+    DeviceRequest,
     ExpectedWait,
     Fairlead,
     GpuUtilization,
@@ -457,3 +460,46 @@ def test_what_a_program_does_not_name_is_named_as_by_the_provider_and_alike_each
     assert max(len(each) for each in names) == 253
     assert names["second"]["data"]["of"] in names
     assert not any("generateName" in each["metadata"] for each in found)
+
+
+# -- devices -----------------------------------------------------------------------------------
+
+
+def test_device_classes_and_templates_are_as_kubernetes_has_them():
+    (found,) = made(DeviceClasses, "d", {"gpu": ['device.driver == "gpu.nvidia.com"']})
+    assert (found["kind"], found["metadata"]["name"]) == ("DeviceClass", "gpu")
+    assert found["spec"]["selectors"] == [{"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}]
+    whole = DeviceRequest("whole", "gpu")
+    half = DeviceRequest("half", "mig", 2, ['device.attributes["gpu.nvidia.com"].profile == "3g.20gb"'])
+    share = DeviceRequest("share", "gpu", None, capacity={"memory": "10Gi"})
+    requests = [DeviceRequest("either", alternatives=[whole, half]), share]
+    (template,) = made(ClaimTemplate, "t", requests, "team", match=["gpu.nvidia.com/pcieRoot"], distinct=["x.org/a"])
+    assert (template["kind"], template["metadata"]) == ("ResourceClaimTemplate", {"name": "t", "namespace": "team"})
+    devices = template["spec"]["spec"]["devices"]
+    assert [each["name"] for each in devices["requests"][0]["firstAvailable"]] == ["whole", "half"]
+    assert devices["requests"][0]["firstAvailable"][1]["count"] == 2
+    assert devices["requests"][1]["exactly"]["allocationMode"] == "All"
+    assert devices["requests"][1]["exactly"]["capacity"] == {"requests": {"memory": "10Gi"}}
+    assert devices["constraints"] == [{"matchAttribute": "gpu.nvidia.com/pcieRoot"}, {"distinctAttribute": "x.org/a"}]
+
+
+@pytest.mark.parametrize(
+    ("requests", "said"),
+    [
+        ([], "1 to 32 requests, not 0"),
+        ([DeviceRequest("a", "gpu"), DeviceRequest("a", "gpu")], "name of two requests"),
+        ([DeviceRequest("a", "gpu", 0)], "count of 'a'"),
+        ([DeviceRequest("a", "")], "device class of request 'a'"),
+        ([DeviceRequest("a", "gpu", alternatives=[DeviceRequest("b", "gpu")])], "has alternatives and a class"),
+        ([DeviceRequest("a", alternatives=[DeviceRequest("b", alternatives=[DeviceRequest("c", "gpu")])])], "has alternatives"),
+        ([DeviceRequest("a", "gpu", selectors=["device.driver =="])], "selector 'device.driver ==' is refused at 1:"),
+    ],
+)
+def test_claim_templates_that_would_fail_later_fail_now(requests, said):
+    assert said in refused(ClaimTemplate, "t", requests, "team")
+
+
+def test_device_classes_that_would_fail_later_fail_now():
+    assert "no device classes" in refused(DeviceClasses, "d", {})
+    assert "is refused at" in refused(DeviceClasses, "d", {"gpu": ["device.nothing"]})
+    assert "needs its domain" in refused(ClaimTemplate, "t", [DeviceRequest("a", "gpu")], "team", match=["pcieRoot"])

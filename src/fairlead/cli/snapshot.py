@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fairlead.api import names
 from fairlead.api.reasons import Reason
 from fairlead.cluster import gpu_parts, views
-from fairlead.cluster.kinds import STORAGE
+from fairlead.cluster.kinds import DEVICES, STORAGE
 from fairlead.cluster.port import Synced, Upsert
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.policy import Policy
@@ -163,6 +163,7 @@ class Snapshot:
 
 async def read(client: Client, report: Callable[[int, int], None] | None = None) -> Snapshot:
     """List everything. report: takes how many pods are listed, of all. Raises `ApiError` and `Unreachable`."""
+    from fairlead.cluster.kubernetes.client import ApiError
     from fairlead.cluster.kubernetes.listing import everything, list_all
     from fairlead.cluster.translate import Change
 
@@ -175,5 +176,14 @@ async def read(client: Client, report: Callable[[int, int], None] | None = None)
     if any(volume.persistent_volume_claim or volume.ephemeral for pod in snapshot.pods for volume in pod.spec.volumes or ()):
         for kind in STORAGE:
             found = await list_all(client, kind.path, kind.view)
+            snapshot.storage[kind.name] = [Change(kind.key(each.metadata), each) for each in found]
+    if any(pod.spec.resource_claims for pod in snapshot.pods):
+        for kind in DEVICES:
+            try:
+                found = await list_all(client, kind.path, kind.view)
+            except ApiError as error:
+                if error.code not in (403, 404):
+                    raise
+                continue  # without these rights, or on an older server, pods with claims are shown as waiting for them
             snapshot.storage[kind.name] = [Change(kind.key(each.metadata), each) for each in found]
     return snapshot

@@ -20,6 +20,7 @@ from fairlead.pulumi.autoscaling import (
     ScaleDown,
 )
 from fairlead.pulumi.checks import InvalidArgument
+from fairlead.pulumi.devices import ClaimTemplate, DeviceClasses, DeviceRequest
 from fairlead.pulumi.monitoring import Monitoring
 from fairlead.pulumi.platform import Fairlead
 from fairlead.pulumi.program import manifests, manifests_of
@@ -31,7 +32,10 @@ __all__ = [
     "DEFAULT_TIERS",
     "AutoscaledDeployment",
     "Budget",
+    "ClaimTemplate",
     "CpuUtilization",
+    "DeviceClasses",
+    "DeviceRequest",
     "ExpectedWait",
     "Fairlead",
     "GpuUtilization",
