@@ -256,3 +256,28 @@ def test_a_gang_that_shares_a_claim_gets_it_on_one_node():
     items = [*halves("a", 1), *halves("b", 2), claim("c", kind="half"), either("own0"), either("own1")]
     state = state_of(*items, pods=members, groups=[group("g", 2)])
     assert set(placed(run(state)).values()) == {"b"}
+
+
+def test_the_places_of_a_suspended_job_hold_devices_by_its_template():
+    placeholder = pod("s", spec_=spec(gpus=0), claims=(DeviceUse("gpu", "", "ns/t"),), placeholder=True)
+    state = state_of(gpus("a", 1), DeviceTemplate("ns/t", asks(1)), claim("c"), hosts=("a",))
+    state.upsert_pod(placeholder)
+    (task,) = state.tasks.values()
+    assert [(need.missing, state.device_claims.wants.content(need.content)) for need in task.shape.spec.devices] == [
+        (False, asks(1))
+    ]
+    state.placement.place(task, 0)
+    assert not state.device_claims.problems([task.pod], [task.pod])
+    state.upsert_pod(uses("p", "c"))
+    waiting = state.tasks["uid-p"]
+    assert not waiting.ranking.fits_row(0)
+    state.placement.unassign(task)
+    assert waiting.ranking.fits_row(0)
+
+
+def test_what_is_remembered_of_a_suspended_pod_names_no_claim_of_its_own():
+    running = pod("p", spec_=spec(gpus=0), at="a", claims=(DeviceUse("one", "ns/p-one-x", "ns/t"), DeviceUse("two", "ns/named")))
+    state = state_of(claim("p-one-x", owner="uid-p"), claim("named"), pods=[running], hosts=("a",))
+    kept = state.suspended._record(state.tasks["uid-p"].pod, 0.0, 0.0, anew=False)
+    assert [(use.name, use.key, use.template) for use in kept.claims] == [("one", "", "ns/t"), ("two", "ns/named", "")]
+    assert kept.spec.devices == ()

@@ -122,7 +122,7 @@ class DeviceClaims:
 
     def needs(self, pod: Pod) -> tuple[DeviceNeed, ...]:
         """What a pod needs by its claims, as they are now; which claim it is matters where it has devices, or several users."""
-        return tuple(self._need(use) for use in pod.claims)
+        return tuple(self._need(use, comes_later=pod.placeholder) for use in pod.claims)
 
     def weighed(self, pod: Pod, needs: tuple[DeviceNeed, ...]) -> tuple[DeviceNeed, ...]:
         """What a pod needs as it was found out, charged where the devices were not known then."""
@@ -131,8 +131,12 @@ class DeviceClaims:
         now = zip(needs, self.needs(pod), strict=True)
         return tuple(each if each.milli else msgspec.structs.replace(each, milli=new.milli) for each, new in now)
 
-    def _need(self, use: DeviceUse) -> DeviceNeed:
+    def _need(self, use: DeviceUse, *, comes_later: bool) -> DeviceNeed:
+        """comes_later: the pod that will use it is not created, so neither is a claim of its own; it counts by its template."""
         claim = self.claims.get(use.key)
+        if claim is None and comes_later and (template := self.templates.get(use.template)) is not None:
+            number = self.wants.number(template.asks)
+            return DeviceNeed(number, milli=self.wants.weight(number))
         if claim is None:
             template = self.templates.get(use.template)
             number = self.wants.number(template.asks) if template is not None else 0

@@ -224,6 +224,8 @@ class Placement:
             self._device_claims.displace(task.pod)
             return
         decided: list[tuple[str, Allocation]] = list(self._decided.items())
+        if not task.pod.claims:
+            return  # it stands for another pod, and for the amounts of that only
         relation = _devices_judge(task) if not task.pod.node and not decided else None
         if relation is not None and relation.stop() is None:
             found = relation.decide(row)

@@ -373,10 +373,13 @@ class Suspended:
     def _record(pod: Pod, attained: float, came: float, *, anew: bool) -> Pod:
         """What is remembered of a pod: what decides where and when one like it runs.
 
-        attained: device-seconds of its job. came: when that came first. anew: it comes back as one of the next attempt.
+        attained: device-seconds of its job. came: when that came first. anew: it comes back as one of the next attempt. Claims
+        that templates made for it go with it.
         """
         return msgspec.structs.replace(
             pod,
+            spec=msgspec.structs.replace(pod.spec, devices=()) if pod.claims else pod.spec,
+            claims=tuple(msgspec.structs.replace(use, key="") if use.template else use for use in pod.claims),
             uid="",
             name="",
             node="",
