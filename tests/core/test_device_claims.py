@@ -281,3 +281,94 @@ def test_what_is_remembered_of_a_suspended_pod_names_no_claim_of_its_own():
     kept = state.suspended._record(state.tasks["uid-p"].pod, 0.0, 0.0, anew=False)
     assert [(use.name, use.key, use.template) for use in kept.claims] == [("one", "", "ns/t"), ("two", "ns/named", "")]
     assert kept.spec.devices == ()
+
+
+def test_members_of_a_gang_are_charged_for_a_shared_claim_in_equal_parts():
+    state = state_of(gpus("a", 8), claim("c", 8), hosts=("a",), groups=[group("g", 4)])
+    for each in range(4):
+        state.upsert_pod(uses(f"m{each}", "c", group="g"))
+    assert len(placed(run(state))) == 4
+    assert state.queues.queues["default"].used["nvidia.com/gpu"] == 8000
+
+
+def test_pods_that_never_start_make_a_claim_no_cheaper():
+    state = state_of(gpus("a", 8), claim("c", 8), hosts=("a",), queues=[queue("q", limit=1)])
+    for each in range(9):
+        state.upsert_pod(uses(f"z{each}", "c", queue="q", gated=True, created=2))
+    state.upsert_pod(uses("p", "c", queue="q", created=1))
+    assert placed(run(state)) == {}
+
+
+def test_a_pod_that_waits_for_a_claim_keeps_no_device_of_a_victim_from_others():
+    low = uses("low", "c", priority=1, at="a")
+    state = state_of(
+        gpus("a", 1), claim("c", allocation=held("a", "gpu-0"), users=("uid-low",)), claim("d"), pods=[low], hosts=("a",)
+    )
+    state.upsert_pod(pod("same", spec_=spec(gpus=0, selector={"x": "y"}), claims=low.claims))
+    state.upsert_pod(uses("high", "d", priority=10))
+    assert preempted(run(state)) == [["low"]]
+
+
+def test_a_claim_that_was_freed_before_its_pod_was_seen_to_end_holds_nothing():
+    state = state_of(gpus("a", 1), claim("c"), claim("d"), pods=[uses("p", "c")], hosts=("a",))
+    run(state)
+    state.claims.upsert(claim("c", allocation=held("a", "gpu-0"), users=("uid-p",)))
+    state.pods.bound("uid-p")
+    state.upsert_pod(pod("q", spec_=spec(gpus=0, selector={"x": "y"}), claims=(DeviceUse("c", "ns/c"),)))
+    state.upsert_pod(uses("x", "d"))
+    assert placed(run(state, 1)) == {}
+    state.claims.upsert(claim("c"))
+    state.remove_pod("uid-p")
+    assert placed(run(state, 10)) == {"x": "a"}
+
+
+def test_pods_wait_while_the_one_that_used_their_claim_leaves_and_start_then():
+    items = [gpus("a", 2), claim("c", 2, allocation=held("a", "gpu-0", "gpu-1"), users=("uid-low",)), claim("d", 2)]
+    state = state_of(*items, pods=[uses("low", "c", priority=1, at="a"), uses("high", "d", priority=10)], hosts=("a",))
+    assert preempted(run(state)) == [["low"]]
+    state.upsert_pod(uses("q", "c"))
+    state.upsert_pod(uses("r", "c"))
+    assert placed(run(state, 1)) == {}
+    state.remove_pod("uid-low")
+    state.claims.upsert(claim("c", 2))
+    assert placed(run(state, 2)) == {"high": "a"}
+    state.remove_pod("uid-high")
+    assert set(placed(run(state, 3))) == {"q", "r"}
+
+
+def test_a_class_that_is_listed_last_is_charged_all_the_same():
+    state = cluster([node("a", gpus=0)], queues=[queue("q", limit=1)])
+    for each in range(3):
+        state.upsert_pod(uses(f"p{each}", f"c{each}", queue="q", created=each))
+    for item in (gpus("a", 4), *(claim(f"c{each}") for each in range(3)), GPU):
+        state.claims.upsert(item)
+    state.claims.all_known()
+    assert placed(run(state)) == {"p0": "a"}
+
+
+def test_one_claim_is_used_by_as_many_pods_as_it_can_be_reserved_for():
+    members = [uses(f"m{each}", "c", group="g") for each in range(5)]
+    users = tuple(f"uid-u{each}" for each in range(254))
+    state = state_of(gpus("a", 1), claim("c", allocation=held("a", "gpu-0"), users=users), hosts=("a",), groups=[group("g", 3)])
+    for uid in users:
+        state.upsert_pod(pod(uid[4:], spec_=spec(gpus=0, cpu=1, memory=1), at="a", claims=members[0].claims))
+    for each in members[:3]:
+        state.upsert_pod(each)
+    assert placed(run(state)) == {}
+
+
+def test_nothing_is_taken_back_before_all_devices_are_known_nor_for_a_limit():
+    items = [gpus("a", 1), claim("c", allocation=held("a", "gpu-0"), users=("uid-p",))]
+    state = state_of(*items, pods=[uses("p", "c")], hosts=("a",), known=False)
+    assert not [each for each in run(state) if isinstance(each, Deallocate)]
+    state = state_of(*items, pods=[uses("p", "c", queue="q")], hosts=("a",), queues=[queue("q", limit=0)])
+    assert not [each for each in run(state) if isinstance(each, Deallocate)]
+
+
+def test_gpus_of_a_pool_are_counted_in_its_newest_generation():
+    state = state_of(gpus("a", 8), hosts=("a",))
+    state.claims.upsert(msgspec.structs.replace(gpus("a", 8), name="new", generation=2))
+    assert state.nodes.total("nvidia.com/gpu") == 8
+    state.claims.remove(model.Slice, "a")
+    state.claims.remove(model.Slice, "new")
+    assert state.nodes.total("nvidia.com/gpu") == 0

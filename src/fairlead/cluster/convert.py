@@ -171,7 +171,7 @@ def _claims(view: views.Pod) -> tuple[DeviceUse, ...]:
             uses.append(DeviceUse(each.name, "", f"{namespace}/{each.resource_claim_template_name or ''}"))
         elif name := made[each.name]:  # else none is needed
             uses.append(DeviceUse(each.name, f"{namespace}/{name}", f"{namespace}/{each.resource_claim_template_name or ''}"))
-    return tuple(uses)
+    return tuple({use.key or use.name: use for use in uses}.values())  # one claim may be named twice
 
 
 def _no_claims(view: views.Pod, wanted: PodSpec) -> Reason | None:

@@ -182,6 +182,8 @@ class Result(View):
     admin_access: bool | None = None
     share_id: str | None = msgspec.field(default=None, name="shareID")
     consumed_capacity: dict[str, _Text] | None = None
+    binding_conditions: list[str] | None = None
+    binding_failure_conditions: list[str] | None = None
 
 
 class Results(View):
@@ -305,6 +307,8 @@ def allocation(view: AllocationResult) -> model.Allocation:
             bool(each.admin_access),
             each.share_id is not None,
             tuple(sorted((name, quantity.exact("", amount)) for name, amount in (each.consumed_capacity or {}).items())),
+            conditions=tuple(each.binding_conditions or ()),
+            failures=tuple(each.binding_failure_conditions or ()),
         )
         for each in view.devices.results or ()
     )

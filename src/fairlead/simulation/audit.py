@@ -357,7 +357,7 @@ class Auditor:
 def _comparable(state: ClusterState) -> dict[str, dict[str, Any]]:
     """What a rebuilt state must share: which device of a node a pod holds is a guess of its own.
 
-    Of a claim that several pods use each is charged a part as many as used it when the pod got its place, so that is left out.
+    Of a claim that members of a gang use each is charged a part, by how many there were when it got its place: that is left out.
     """
     found = snapshot(state)
     for task in state.tasks.values():

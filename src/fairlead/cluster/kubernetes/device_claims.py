@@ -20,6 +20,7 @@ from fairlead.core.model.allocations import Allocation
 from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef
 
 _MERGE = "application/merge-patch+json"
+_TRIES, _CONFLICT = 5, 409
 _SEEN_LIMIT = 30.0  # seconds until the watch must have delivered what was written
 _READY_LIMIT = 600.0  # seconds that devices may take until they can be bound, as upstream
 _FIRST_POLL, _LAST_POLL = 0.05, 5.0
@@ -90,12 +91,21 @@ class DeviceClaims:
         """Write one claim; returns the version that it has then. Raises `_Refused`."""
         if choice.allocation is None:
             raise _Refused(f"no devices could be decided for resourceclaim {choice.claim}")
-        path, reserved = _path(choice.claim), claim_status.consumer(pod)
         if not choice.decided:
-            answer = await self._client.patch(f"{path}/status", encode({"status": {"reservedFor": [reserved]}}))
-            return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
-        wanted = claim_status.allocation(choice.allocation)
-        answer = await self._client.patch(path, encode({"metadata": {"finalizers": [claim_status.FINALIZER]}}))
+            return await self._reserve(choice.claim, choice.uid, pod)
+        for left in reversed(range(_TRIES)):
+            try:
+                return await self._allocate(choice, choice.allocation, pod)
+            except ApiError as error:
+                # Others that share the claim write at the same moment; what they wrote is read with the next try.
+                if error.code != _CONFLICT or not left:
+                    raise
+        raise AssertionError  # the last try returns or raises
+
+    async def _allocate(self, choice: DeviceChoice, allocation: Allocation, pod: PodRef) -> int:
+        wanted, path = claim_status.allocation(allocation), _path(choice.claim)
+        of = {"uid": choice.uid} if choice.uid else {}  # of that name another may be there by now
+        answer = await self._client.patch(path, encode({"metadata": {**of, "finalizers": [claim_status.FINALIZER]}}))
         claim = msgspec.json.decode(answer)
         metadata, status = _metadata(claim), claim.get("status") or {}
         if metadata.get("deletionTimestamp"):
@@ -103,9 +113,20 @@ class DeviceClaims:
         there = status.get("allocation")
         if there is not None and claim_status.devices_of(there) != claim_status.devices_of(wanted):
             raise _Refused(f"resourceclaim {choice.claim} was allocated other devices meanwhile")
-        changed: dict[str, Any] = {"reservedFor": [reserved]} | ({} if there is not None else {"allocation": wanted})
-        body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}, "status": changed}
+        if there is not None:
+            return await self._reserve(choice.claim, metadata["uid"], pod)
+        body = {
+            "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+            "status": {"reservedFor": [claim_status.consumer(pod)], "allocation": wanted},
+        }
         answer = await self._client.patch(f"{path}/status", encode(body))
+        return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
+
+    async def _reserve(self, key: str, uid: str, pod: PodRef) -> int:
+        """Reserve a claim that is allocated: the entry is merged with those of other pods, whichever version it has."""
+        of = {"metadata": {"uid": uid}} if uid else {}
+        body = {**of, "status": {"reservedFor": [claim_status.consumer(pod)]}}
+        answer = await self._client.patch(f"{_path(key)}/status", encode(body))
         return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
 
     async def _see(self, key: str, version: int) -> None:

@@ -15,7 +15,9 @@ from fairlead.core.state.cluster import ClusterState
 
 def idle_claims(state: ClusterState, unit: Unit) -> list[Binding]:
     """For each member of a unit without a place, the claims that hold devices for it alone."""
-    found = []
+    found: list[Binding] = []
+    if not state.device_claims.known:
+        return found
     for task in unit.tasks:
         if task.shape.spec.devices and task.row < 0 and not task.pod.placeholder:
             choices = tuple(DeviceChoice(key, allocation, decided=True) for key, allocation in state.device_claims.idle(task.pod))

@@ -13,7 +13,7 @@ from fairlead.core.actions.deallocate import deallocate, idle_claims
 from fairlead.core.actions.free_capacity import free_capacity
 from fairlead.core.actions.refusals import refuse
 from fairlead.core.actions.reserve import reserve_for
-from fairlead.core.allocation import allocate
+from fairlead.core.allocation import NoCapacity, allocate
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.reclaimable import Reclaimed, Refused, goes_beyond, reclaimed_by, reclaimer
@@ -38,7 +38,7 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
         yield from begin(state, unit, outcome, now)
         return
     refused: Refused | Reason = outcome
-    idle = idle_claims(state, unit)
+    idle = idle_claims(state, unit) if isinstance(outcome, NoCapacity) else []
     yield from deallocate(idle)
     if outcome.code in _MAY_BE_TAKEN and not idle:
         # Until the transaction is made all of it can be taken back: victims run on as before.

@@ -40,12 +40,13 @@ class VolumeChoice(msgspec.Struct, frozen=True, gc=False):
 class DeviceChoice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A ResourceClaim of a pod, `namespace/name`, and its devices. decided: by this scheduler, so they are to be written.
 
-    allocation: None: none could be decided.
+    allocation: None: none could be decided. uid: of the claim for which it was decided.
     """
 
     claim: str
     allocation: Allocation | None = None
     decided: bool = False
+    uid: str = ""
 
 
 class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -7,7 +7,7 @@ raised by every change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -65,6 +65,7 @@ class DeviceClaims:
             case DeviceClass():
                 self.classes[item.name] = item
                 self.devices.renew_all()
+                self.wants.weigh_again()
             case DeviceTemplate():
                 self.templates[item.key] = item
                 self.wants.concern(item.key)
@@ -111,7 +112,7 @@ class DeviceClaims:
         """A pod is gone: what its claims still hold by their status is held, until the status changes."""
         self.wants.leave(pod)
         for key in (key_of(pod.uid, use) for use in pod.claims):
-            if key not in self._placed and not self.wants.users(key):
+            if key not in self._placed:
                 if key in self._observed or key not in self.claims:
                     self._observed.pop(key, None)
                     self.assumed.pop(key, None)
@@ -120,18 +121,21 @@ class DeviceClaims:
                     self._unseen[key] = None
                 self._hold_again(key)
 
-    def needs(self, pod: Pod) -> tuple[DeviceNeed, ...]:
-        """What a pod needs by its claims, as they are now; which claim it is matters where it has devices, or several users."""
-        return tuple(self._need(use, comes_later=pod.placeholder) for use in pod.claims)
+    def needs(self, pod: Pod, sharers: Callable[[str], int]) -> tuple[DeviceNeed, ...]:
+        """What a pod needs by its claims, as they are now; which claim it is matters where it has devices, or several users.
 
-    def weighed(self, pod: Pod, needs: tuple[DeviceNeed, ...]) -> tuple[DeviceNeed, ...]:
+        sharers: how many pods are charged for a claim in equal parts, by its key.
+        """
+        return tuple(self._need(use, sharers, comes_later=pod.placeholder) for use in pod.claims)
+
+    def weighed(self, pod: Pod, needs: tuple[DeviceNeed, ...], sharers: Callable[[str], int]) -> tuple[DeviceNeed, ...]:
         """What a pod needs as it was found out, charged where the devices were not known then."""
         if all(each.milli for each in needs):
             return needs
-        now = zip(needs, self.needs(pod), strict=True)
+        now = zip(needs, self.needs(pod, sharers), strict=True)
         return tuple(each if each.milli else msgspec.structs.replace(each, milli=new.milli) for each, new in now)
 
-    def _need(self, use: DeviceUse, *, comes_later: bool) -> DeviceNeed:
+    def _need(self, use: DeviceUse, sharers: Callable[[str], int], *, comes_later: bool) -> DeviceNeed:
         """comes_later: the pod that will use it is not created, so neither is a claim of its own; it counts by its template."""
         claim = self.claims.get(use.key)
         if claim is None and comes_later and (template := self.templates.get(use.template)) is not None:
@@ -141,10 +145,11 @@ class DeviceClaims:
             template = self.templates.get(use.template)
             number = self.wants.number(template.asks) if template is not None else 0
             return DeviceNeed(number, use.key or use.template, missing=True, milli=self.wants.weight(number))
-        number, users = self.wants.number(claim.asks), max(len(self.wants.users(use.key)), len(claim.users))
-        which = claim.allocation is not None or claim.deleting or claim.users or users > 1
-        milli = self.wants.weight(number)  # whatever it was allocated: a scheduler that begins later charges the same
-        return DeviceNeed(number, use.key if which else "", milli=milli // max(1, users))
+        number = self.wants.number(claim.asks)
+        which = claim.allocation is not None or claim.deleting or claim.users or len(self.wants.users(use.key)) > 1
+        # As much whatever it is allocated: a scheduler that begins later charges the same.
+        milli = self.wants.weight(number) // max(1, sharers(use.key))
+        return DeviceNeed(number, use.key if which else "", milli=milli)
 
     # -- decisions, under the undo log -----------------------------------------------------------
 
@@ -165,6 +170,7 @@ class DeviceClaims:
                 log.remove(self._unseen, key)
             if key in self._given:
                 log.remove(self._given, key)
+                log.renew(self)
                 self._recount(key)
         for key, allocation in decided:
             log.insert(self.assumed, key, allocation)
@@ -188,16 +194,21 @@ class DeviceClaims:
                     log.remove(self._observed, key)
             elif key in self.assumed:
                 written = True  # as its pod is bound, although the claim's status was not observed yet
-            if written and (claim is None or self._only_known(claim)):
+            if written and (claim is None or (not claim.foreign and set(claim.users) <= {pod.uid})):
                 log.insert(self._given, key, None)
+                log.renew(self)
             elif key in self.assumed:
                 log.insert(self._unseen, key, None)
             self._recount(key)
 
-    def _only_known(self, claim: DeviceClaim) -> bool:
-        """Whether a claim is used by one pod and by nothing else, so that it is free once that is gone."""
-        users = self.wants.users(claim.key)
-        return not claim.foreign and len(users) == 1 and set(users) >= set(claim.users)
+    def uid_of(self, key: str) -> str:
+        """The UID of a claim; empty: it does not exist."""
+        claim = self.claims.get(key)
+        return claim.uid if claim is not None else ""
+
+    def users_with_places(self, key: str) -> int:
+        """How many pods with places use a claim."""
+        return self._placed.get(key, 0)
 
     def is_given(self, key: str) -> bool:
         """Whether the pod that uses a claim leaves, so that the claim has its devices only until then."""
@@ -237,6 +248,7 @@ class DeviceClaims:
     def _hold_again(self, key: str) -> None:
         if key in self._given:
             del self._given[key]
+            self._log.renew(self)
             if key in self.assumed and key not in self._placed:
                 self._unseen[key] = None  # its pod was bound, and is on no node that is known
             self.devices.forget_rest(key)
@@ -250,10 +262,10 @@ class DeviceClaims:
             self.assumed.pop(key, None)
 
     def still_held(self, pod: Pod) -> bool:
-        """Whether claims of a pod still have their devices by their status although no other pod uses them."""
+        """Whether claims of a pod still have their devices by their status although no pod with a place uses them."""
         for use in pod.claims:
             claim = self.claims.get(use.key)
-            if claim is not None and claim.allocation is not None and len(self.wants.users(use.key)) <= 1:
+            if claim is not None and claim.allocation is not None and not self._placed.get(use.key):
                 return True
         return False
 

@@ -13,7 +13,7 @@ from fairlead.core.dra.model import DeviceClass, Slice
 from fairlead.core.model.pods import Pod
 from fairlead.core.nodes.node_devices import NodeDevices
 
-_WEIGHED = 256  # devices of which it is asked what part of a GPU claims take
+_WEIGHED = 256  # GPUs, or parts of such, of which it is asked what claims take
 _NOTHING = model.Claim("", "")
 
 
@@ -32,6 +32,7 @@ class DeviceNeeds:
         self._users: dict[str, dict[str, None]] = {}  # claim or template -> UIDs of pods that use it
         self._numbers: dict[model.Claim, int] = {}
         self._contents: list[model.Claim] = [_NOTHING]
+        self._sampled: list[tuple[model.DeviceId, model.Device]] | None = None
         self._weights: dict[int, int] = {}  # content -> thousandths of a GPU, where devices are known that it selects
 
     @property
@@ -82,12 +83,29 @@ class DeviceNeeds:
     def weight(self, number: int) -> int:
         """Thousandths of a GPU that a content takes; of alternatives the largest. 0: no device is known that it selects."""
         if number not in self._weights:
-            ids = sorted(self._known)[:_WEIGHED]
-            found = self._weigh(self._contents[number], [(each, self._known[each]) for each in ids])
+            found = self._weigh(self._contents[number], self._sample())
             if found is None:
                 return 0
             self._weights[number] = found
         return self._weights[number]
+
+    def _sample(self) -> list[tuple[model.DeviceId, model.Device]]:
+        """Some GPUs, by name: what each claim selects of them is what it takes."""
+        if self._sampled is None:
+            ids = sorted(each for each in self._known if weights.is_gpu(each.driver))[:_WEIGHED]
+            self._sampled = [(each, self._known[each]) for each in ids]
+        return self._sampled
+
+    def weigh_again(self) -> None:
+        """A class came or changed: pods whose claims select GPUs by it are charged from now on."""
+        for number in range(1, len(self._contents)):
+            if number not in self._weights and self.weight(number):
+                self._concern_all(number)
+
+    def _concern_all(self, number: int) -> None:
+        for key in self._users:
+            if (asks := self._asks_of(key)) is not None and self._numbers.get(asks) == number:
+                self.concern(key)
 
     def _weigh(self, asks: model.Claim, devices: Sequence[tuple[model.DeviceId, model.Device]]) -> int | None:
         """None: none of these devices is what it asks for."""
@@ -120,12 +138,11 @@ class DeviceNeeds:
 
     def weigh_anew(self, item: Slice) -> None:
         """Devices came that contents may select for which none was known: pods that wait for these are charged from now on."""
-        if len(self._weights) == len(self._contents) - 1:
+        self._sampled = None
+        if len(self._weights) == len(self._contents) - 1 or not weights.is_gpu(item.driver):
             return
         devices = [(model.DeviceId(item.driver, item.pool, each.name), each) for each in item.devices]
         for number in range(1, len(self._contents)):
             if number not in self._weights and (found := self._weigh(self._contents[number], devices)) is not None:
                 self._weights[number] = found
-                for key in self._users:
-                    if (asks := self._asks_of(key)) is not None and self._numbers.get(asks) == number:
-                        self.concern(key)
+                self._concern_all(number)

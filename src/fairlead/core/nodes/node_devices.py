@@ -49,6 +49,8 @@ class NodeDevices:
         self.matches = Evaluation()
         self._nodes, self._log = nodes, log
         self._slices: dict[str, Slice] = {}
+        self._by_pool: dict[tuple[str, str], dict[str, Slice]] = {}
+        self._gpus: dict[tuple[str, str], int] = {}
         self._stand_ins: dict[model.DeviceId, model.Device] = {}  # for counters of which others get a part
         self._all = ChainMap(self.known, self._stand_ins)
         self._seen: dict[str, _Seen] = {}
@@ -61,19 +63,36 @@ class NodeDevices:
 
     def put(self, item: Slice) -> None:
         """A slice came or changed."""
-        before = self._slices.get(item.name)
-        self._slices[item.name] = item
+        self._list(item.name, item)
         for device in item.devices:
             self.known[model.DeviceId(item.driver, item.pool, device.name)] = device
         self._outdate(self.slices.put(item))
-        self._count_gpus(weights.wholes(item) - (weights.wholes(before) if before is not None else 0))
 
     def remove(self, name: str) -> None:
         """A slice is gone; one that is not known is no news."""
-        item = self._slices.pop(name, None)
-        if item is not None:
+        if name in self._slices:
+            self._list(name, None)
             self._outdate(self.slices.remove(name))
-            self._count_gpus(-weights.wholes(item))
+
+    def _list(self, name: str, item: Slice | None) -> None:
+        """GPUs that can be had by claims are part of what there is to share: those of each pool's newest generation."""
+        before = self._slices.pop(name, None)
+        if item is not None:
+            self._slices[name] = item
+        for pool in {(each.driver, each.pool) for each in (before, item) if each is not None}:
+            slices = self._by_pool.setdefault(pool, {})
+            slices.pop(name, None)
+            if item is not None and (item.driver, item.pool) == pool:
+                slices[name] = item
+            newest = max((each.generation for each in slices.values()), default=0)
+            gpus = sum(weights.wholes(each) for each in slices.values() if each.generation == newest)
+            more = gpus - self._gpus.pop(pool, 0)
+            if slices:
+                self._gpus[pool] = gpus
+            else:
+                del self._by_pool[pool]
+            if more:
+                self._nodes.offer_for_claims(more)
 
     def _outdate(self, affected: Affected) -> None:
         """Nodes see other devices."""
@@ -84,11 +103,6 @@ class NodeDevices:
         for name in affected.names:
             self._seen.pop(name, None)
             self._touch(name)
-
-    def _count_gpus(self, more: int) -> None:
-        """GPUs that drivers offer for claims are part of what there is to be shared out."""
-        if more:
-            self._nodes.offer_for_claims(more)
 
     def _touch_all(self, affected: Affected) -> None:
         if affected.everywhere or affected.terms:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from fairlead.core.dra.model import DeviceObject
 from fairlead.core.model.pods import Pod
-from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.pods import Pods
 from fairlead.core.state.tables import Tables
@@ -49,6 +49,11 @@ class Claims:
             return False
         self._unreleased[uid] = pod
         return True
+
+    def group_changed(self, gang: Gang) -> None:
+        """How many members of a gang start together may be different: they are charged for shared claims by that."""
+        self._claims.wants.concerned.update(dict.fromkeys(uid for uid, task in gang.tasks.items() if task.pod.claims))
+        self.follow()
 
     def follow(self) -> None:
         """Pods whose claims changed need something else, if they still wait; victims whose claims are free are gone."""

@@ -335,6 +335,7 @@ class ClusterState:
             queue = group.queue or task.pod.queue
             if queue != task.queue and (self.belonging.believes or (task.row < 0 and not task.pod.node)):
                 self.pending.change_queue(task, queue)
+        self.claims.group_changed(gang)
         self.tables.unsettle(gang)
         self.starts.touch(gang)
         self.suspended.upsert(group)

@@ -246,7 +246,9 @@ class Placement:
         """What the claims of a pod that is not bound yet have or are to get; without an allocation: nothing could be decided."""
         claims = self._device_claims
         keys = [key_of(task.pod.uid, use) for use in task.pod.claims]
-        return tuple(DeviceChoice(key, claims.allocation_of(key), decided=key in claims.assumed) for key in keys)
+        return tuple(
+            DeviceChoice(key, claims.allocation_of(key), decided=key in claims.assumed, uid=claims.uid_of(key)) for key in keys
+        )
 
     def volumes_of(self, task: Task) -> tuple[VolumeChoice, ...]:
         """What was decided for the claims of a pod that is not bound yet."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from fairlead.core.model.pods import DeviceNeed, Pod
@@ -92,12 +94,24 @@ class Pods:
         if task is not None and task.pod.claims == pod.claims and task.state not in (TaskState.WAITING, TaskState.UNUSABLE):
             needs = task.shape.spec.devices
         if not needs or any(each.missing for each in needs):
-            needs = self._tables.device_claims.needs(pod)
+            needs = self._tables.device_claims.needs(pod, partial(self._sharers, pod))
         else:
-            needs = self._tables.device_claims.weighed(pod, needs)
+            needs = self._tables.device_claims.weighed(pod, needs, partial(self._sharers, pod))
         if pod.spec.devices == needs:
             return pod
         return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, devices=needs))
+
+    def _sharers(self, pod: Pod, claim: str) -> int:
+        """How many pods are charged for a claim in equal parts: those of a gang that use it, as far as they start together.
+
+        Others are charged for all of it: what else is created and names the claim makes it no cheaper.
+        """
+        tables = self._tables
+        gang = tables.gangs.get(f"{pod.namespace}/{pod.group}") if pod.group else None
+        if gang is None or gang.group is None:
+            return 1
+        users = tables.device_claims.wants.users(claim)
+        return max(1, min(gang.needed, sum(uid == pod.uid or uid in gang.tasks for uid in users)))
 
     def adopt(self, pod: Pod) -> Task | None:
         """A pod that is not known came. Returns its task if it has come to wait, and does not wait in line yet.

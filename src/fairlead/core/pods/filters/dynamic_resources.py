@@ -68,8 +68,8 @@ class DynamicResources(Relation):
             return self._mistake(self._claims.wants.content(need.content))
         if claim.deleting:
             return f"resourceclaim {need.claim} is being deleted"
-        if len(claim.users) >= MOST_USERS:
-            return f"resourceclaim {need.claim} is reserved for {len(claim.users)} pods, and more than {MOST_USERS} cannot use it"
+        if (users := self._claims.users_with_places(need.claim)) >= MOST_USERS:
+            return f"resourceclaim {need.claim} is used by {users} pods, and more than {MOST_USERS} cannot use it"
         return "" if claim.allocation is not None else self._mistake(claim.asks)
 
     def _missing(self, need: DeviceNeed) -> str:
