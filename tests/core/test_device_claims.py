@@ -133,7 +133,7 @@ def test_a_claim_is_waited_for_until_its_template_has_made_it():
     made = pod("p", spec_=spec(gpus=0), claims=(DeviceUse("gpu", "", "ns/t"),))
     state = state_of(gpus("a", 1), DeviceTemplate("ns/t", asks(1)), pods=[made])
     assert "from template ns/t" in refused(run(state))["p"].message
-    state.claims.upsert(claim("p-gpu-x", owner="p"))
+    state.claims.upsert(claim("p-gpu-x", owner="uid-p"))
     state.upsert_pod(msgspec.structs.replace(made, claims=(DeviceUse("gpu", "ns/p-gpu-x", "ns/t"),)))
     transactions = run(state)
     assert placed(transactions) == {"p": "a"}

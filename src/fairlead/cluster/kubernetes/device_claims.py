@@ -92,7 +92,7 @@ class DeviceClaims:
         if choice.allocation is None:
             raise _Refused(f"no devices could be decided for resourceclaim {choice.claim}")
         if not choice.decided:
-            return await self._reserve(choice.claim, choice.uid, pod)
+            return await self._reserve(choice, choice.uid, pod)
         for left in reversed(range(_TRIES)):
             try:
                 return await self._allocate(choice, choice.allocation, pod)
@@ -114,7 +114,7 @@ class DeviceClaims:
         if there is not None and claim_status.devices_of(there) != claim_status.devices_of(wanted):
             raise _Refused(f"resourceclaim {choice.claim} was allocated other devices meanwhile")
         if there is not None:
-            return await self._reserve(choice.claim, metadata["uid"], pod)
+            return await self._reserve(choice, metadata["uid"], pod)
         body = {
             "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
             "status": {"reservedFor": [claim_status.consumer(pod)], "allocation": wanted},
@@ -122,12 +122,15 @@ class DeviceClaims:
         answer = await self._client.patch(f"{path}/status", encode(body))
         return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
 
-    async def _reserve(self, key: str, uid: str, pod: PodRef) -> int:
+    async def _reserve(self, choice: DeviceChoice, uid: str, pod: PodRef) -> int:
         """Reserve a claim that is allocated: the entry is merged with those of other pods, whichever version it has."""
         of = {"metadata": {"uid": uid}} if uid else {}
         body = {**of, "status": {"reservedFor": [claim_status.consumer(pod)]}}
-        answer = await self._client.patch(f"{_path(key)}/status", encode(body))
-        return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
+        claim = msgspec.json.decode(await self._client.patch(f"{_path(choice.claim)}/status", encode(body)))
+        there = (claim.get("status") or {}).get("allocation")
+        if choice.allocation is None or there is None or not _is(there, choice.allocation):
+            raise _Refused(f"resourceclaim {choice.claim} was allocated other devices meanwhile")
+        return _version(_metadata(claim)["resourceVersion"])
 
     async def _see(self, key: str, version: int) -> None:
         """Wait for the watch; raise `_Refused` if another claim was given one of these devices before."""

@@ -63,9 +63,10 @@ class DeviceClaims:
                 self.devices.put(item)
                 self.wants.weigh_anew(item)
             case DeviceClass():
+                changed = item.name in self.classes and self.classes[item.name] != item
                 self.classes[item.name] = item
                 self.devices.renew_all()
-                self.wants.weigh_again()
+                self.wants.weigh_again(changed=changed)
             case DeviceTemplate():
                 self.templates[item.key] = item
                 self.wants.concern(item.key)
@@ -126,7 +127,7 @@ class DeviceClaims:
 
         sharers: how many pods are charged for a claim in equal parts, by its key.
         """
-        return tuple(self._need(use, sharers, comes_later=pod.placeholder) for use in pod.claims)
+        return tuple(self._need(use, pod, sharers) for use in pod.claims)
 
     def weighed(self, pod: Pod, needs: tuple[DeviceNeed, ...], sharers: Callable[[str], int]) -> tuple[DeviceNeed, ...]:
         """What a pod needs as it was found out, charged where the devices were not known then."""
@@ -135,10 +136,12 @@ class DeviceClaims:
         now = zip(needs, self.needs(pod, sharers), strict=True)
         return tuple(each if each.milli else msgspec.structs.replace(each, milli=new.milli) for each, new in now)
 
-    def _need(self, use: DeviceUse, sharers: Callable[[str], int], *, comes_later: bool) -> DeviceNeed:
-        """comes_later: the pod that will use it is not created, so neither is a claim of its own; it counts by its template."""
+    def _need(self, use: DeviceUse, pod: Pod, sharers: Callable[[str], int]) -> DeviceNeed:
+        """A placeholder's claims of its own are not created: they count by their template."""
         claim = self.claims.get(use.key)
-        if claim is None and comes_later and (template := self.templates.get(use.template)) is not None:
+        if claim is not None and use.template and claim.owner and claim.owner != pod.uid:
+            claim = None  # it was made for another pod of that name
+        if claim is None and pod.placeholder and (template := self.templates.get(use.template)) is not None:
             number = self.wants.number(template.asks)
             return DeviceNeed(number, milli=self.wants.weight(number))
         if claim is None:
@@ -147,7 +150,7 @@ class DeviceClaims:
             return DeviceNeed(number, use.key or use.template, missing=True, milli=self.wants.weight(number))
         number = self.wants.number(claim.asks)
         which = claim.allocation is not None or claim.deleting or claim.users or len(self.wants.users(use.key)) > 1
-        # As much whatever it is allocated: a scheduler that begins later charges the same.
+        # As much whatever it is allocated, so that it changes only with what is known of devices.
         milli = self.wants.weight(number) // max(1, sharers(use.key))
         return DeviceNeed(number, use.key if which else "", milli=milli)
 
@@ -173,6 +176,8 @@ class DeviceClaims:
                 log.renew(self)
                 self._recount(key)
         for key, allocation in decided:
+            if self._placed[key] > 1 and self.allocation_of(key) is not None:
+                continue  # another pod has it by now: where it cannot be used here, this one is not bound
             log.insert(self.assumed, key, allocation)
             self._recount(key)
 
@@ -342,8 +347,8 @@ class DeviceClaims:
 
     # -- upkeep ----------------------------------------------------------------------------------
 
-    def recount(self, placed: Iterable[Pod]) -> None:
-        """Reckon anew what is held. placed: the pods that have places. Nothing may be tried meanwhile."""
+    def recount(self, placed: Iterable[Pod], leaving: Iterable[Pod]) -> None:
+        """Reckon anew what is held. placed: the pods that have places; leaving: victims. Nothing may be tried meanwhile."""
         self._placed.clear()
         self._given.clear()
         self._counted = {}
@@ -354,7 +359,10 @@ class DeviceClaims:
                 key = key_of(pod.uid, use)
                 self._placed[key] = self._placed.get(key, 0) + 1
                 keys.add(key)
-        for key in [key for key in self.assumed if key not in keys]:
+        for key in (key_of(pod.uid, use) for pod in leaving for use in pod.claims):
+            if key in self.assumed and key not in keys:
+                self._unseen[key] = None  # it is written, and not observed
+        for key in [key for key in self.assumed if key not in keys and key not in self._unseen]:
             del self.assumed[key]
         for key in [*self.claims, *self.assumed]:
             self._recount(key)

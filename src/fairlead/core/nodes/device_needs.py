@@ -60,6 +60,11 @@ class DeviceNeeds:
                 elif key == use.key:
                     self.concerned.update(users)
 
+    def doubt(self, pod: Pod) -> None:
+        """A pod has lost its place: what it needs may have changed since it got that."""
+        if pod.claims:
+            self.concerned[pod.uid] = None
+
     def users(self, key: str) -> tuple[str, ...]:
         """UIDs of the pods that use a claim, or whose claims a template makes."""
         return tuple(self._users.get(key, ()))
@@ -96,8 +101,10 @@ class DeviceNeeds:
             self._sampled = [(each, self._known[each]) for each in ids]
         return self._sampled
 
-    def weigh_again(self) -> None:
-        """A class came or changed: pods whose claims select GPUs by it are charged from now on."""
+    def weigh_again(self, *, changed: bool) -> None:
+        """A class came, or has changed: pods whose claims select GPUs by it are charged for these from now on."""
+        if changed:
+            self._weights.clear()
         for number in range(1, len(self._contents)):
             if number not in self._weights and self.weight(number):
                 self._concern_all(number)

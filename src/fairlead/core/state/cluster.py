@@ -368,6 +368,8 @@ class ClusterState:
             self.shapes.renumbered()
         self.belonging.begin()
         self.pending.stale = True
+        with guard("claims"):
+            self.claims.follow()
         with guard("reservations"):
             self.reserved.begin(now)
         with guard("moves"):

@@ -134,6 +134,7 @@ class Evictions:
         victims |= awaited_by(waiting)
         for each in waiting:
             self._placement.unassign(each)
+            self._tables.device_claims.wants.doubt(each.pod)
             self.abandon(each)
             each.become(TaskState.WAITING)
             if rests:
@@ -171,6 +172,7 @@ class Evictions:
         """Places held for these are no good any more, though they wait for no victim: they wait in line again."""
         for task in tasks:
             self._placement.unassign(task)
+            self._tables.device_claims.wants.doubt(task.pod)
             self._pending.wait(task)
 
     def abandon(self, task: Task) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from itertools import chain
 
 from fairlead.core.dra.model import Allocation
+from fairlead.core.model.selectors import any_term_holds
 from fairlead.core.model.transactions import DeviceChoice, VolumeChoice
 from fairlead.core.model.units import LARGE_AMOUNT, LEAST_FREE
 from fairlead.core.nodes.device_claims import key_of
@@ -244,11 +245,15 @@ class Placement:
 
     def device_claims_of(self, task: Task) -> tuple[DeviceChoice, ...]:
         """What the claims of a pod that is not bound yet have or are to get; without an allocation: nothing could be decided."""
-        claims = self._device_claims
-        keys = [key_of(task.pod.uid, use) for use in task.pod.claims]
-        return tuple(
-            DeviceChoice(key, claims.allocation_of(key), decided=key in claims.assumed, uid=claims.uid_of(key)) for key in keys
-        )
+        claims, node = self._device_claims, self._nodes.objects[task.row]
+        found = []
+        for key in (key_of(task.pod.uid, use) for use in task.pod.claims):
+            allocation = claims.allocation_of(key)
+            terms = allocation.terms if allocation is not None else None
+            if node is None or (terms is not None and not any_term_holds(terms, node.labels, node.name)):
+                allocation = None  # it was decided for another pod that uses it, elsewhere
+            found.append(DeviceChoice(key, allocation, decided=key in claims.assumed, uid=claims.uid_of(key)))
+        return tuple(found)
 
     def volumes_of(self, task: Task) -> tuple[VolumeChoice, ...]:
         """What was decided for the claims of a pod that is not bound yet."""

@@ -133,7 +133,10 @@ class StateRecovery:
         if self._tables.pairs.active:
             self._placement.recount_pairs()
         self._holdings()
-        self._tables.device_claims.recount(task.pod for task in self._tables.tasks.values() if task.row >= 0)
+        tasks, lingering = self._tables.tasks, self._tables.in_flight.lingering
+        self._tables.device_claims.recount(
+            [task.pod for task in tasks.values() if task.row >= 0], [tasks[uid].pod for uid in lingering if uid in tasks]
+        )
         self._queues()
         self._tables.owned.recount()
         self._starts.touch_all()
