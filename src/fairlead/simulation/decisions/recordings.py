@@ -30,7 +30,7 @@ _SCHEMA: dict[int, dict[str, int]] = {
     2: {"Topology": 1, "TooLarge": 10},
     3: {"Volumes": 5, "TimeLimit": 1},
     4: {"InvalidSpec": 8, "UnknownServiceClass": 3},
-    5: {"Devices": 5, "Kept": 1},
+    5: {"Devices": 4, "Kept": 1},
     6: {"Unread": 5, "Gated": 5},
 }
 
