@@ -39,10 +39,12 @@ from fairlead.cluster.priorities import Priorities
 from fairlead.cluster.releases import Releases
 from fairlead.cluster.serving import Serving
 from fairlead.cluster.workloads import Workloads
+from fairlead.core.dra.model import DeviceObject
 from fairlead.core.model.nodes import NodePool, Reservation
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.service_classes import ServiceClass
+from fairlead.core.nodes.storage import StorageObject
 
 View = TypeVar("View", bound=msgspec.Struct)
 Policy = TypeVar("Policy", views.Queue, views.ServiceClass, views.Reservation, views.NodePool)
@@ -318,38 +320,12 @@ class Translator:
     @staticmethod
     def storage(kind: str, changes: list[Change[Any]]) -> list[ClusterEvent]:
         """Storage objects, by name, or `namespace/name`. kind: the name of theirs."""
-        events: list[ClusterEvent] = []
-        for change in changes:
-            if change.view is None:
-                events.append(Gone(kind, change.key))
-                continue
-            try:
-                if change.error:
-                    raise QuantityError(change.error)
-                events.append(Upsert(storage_views.convert(change.view)))
-            except QuantityError as error:
-                # As if it did not exist: pods that need it wait, and report that it is missing.
-                log.error("storage object cannot be read", kind=kind, name=change.key, error=str(error))
-                events.append(Gone(kind, change.key))
-        return events
+        return _referred(kind, changes, storage_views.convert, "storage object cannot be read")
 
     @staticmethod
     def devices(kind: str, changes: list[Change[Any]]) -> list[ClusterEvent]:
         """Objects of `resource.k8s.io`, by name, or `namespace/name`. kind: the name of theirs."""
-        events: list[ClusterEvent] = []
-        for change in changes:
-            if change.view is None:
-                events.append(Gone(kind, change.key))
-                continue
-            try:
-                if change.error:
-                    raise QuantityError(change.error)
-                events.append(Upsert(device_views.device_object(change.view)))
-            except (QuantityError, device_views.DeviceError) as error:
-                # As if it did not exist: a pool is incomplete without the slice, and pods wait for the claim or the class.
-                log.error("object of resource.k8s.io cannot be read", kind=kind, name=change.key, error=str(error))
-                events.append(Gone(kind, change.key))
-        return events
+        return _referred(kind, changes, device_views.device_object, "object of resource.k8s.io cannot be read")
 
     def budgets(self, changes: list[Change[views.Budget]]) -> list[ClusterEvent]:
         """Disruption budgets, by `namespace/name`."""
@@ -401,6 +377,25 @@ class Translator:
         bare = views.Pod(metadata=view.metadata, spec=views.PodSpec(scheduler_name=next(iter(self.schedulers))))
         reason = Reason(ReasonCode.INVALID_SPEC, f"pod {view.metadata.namespace}/{view.metadata.name} cannot be read: {error}")
         return msgspec.structs.replace(self._pod(bare), error=reason, unsized=True)
+
+
+def _referred(
+    kind: str, changes: list[Change[Any]], read: Callable[[Any], StorageObject | DeviceObject], wrong: str
+) -> list[ClusterEvent]:
+    """What pods refer to. One that cannot be read is as if it did not exist: pods that need it wait, and report that."""
+    events: list[ClusterEvent] = []
+    for change in changes:
+        if change.view is None:
+            events.append(Gone(kind, change.key))
+            continue
+        try:
+            if change.error:
+                raise QuantityError(change.error)
+            events.append(Upsert(read(change.view)))
+        except (QuantityError, device_views.DeviceError) as error:
+            log.error(wrong, kind=kind, name=change.key, error=str(error))
+            events.append(Gone(kind, change.key))
+    return events
 
 
 _TRANSLATIONS: Mapping[str, Callable[[Translator, list[Change[Any]]], list[ClusterEvent]]] = complete(

@@ -11,16 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 
 from fairlead.core.dra import gangs
-from fairlead.core.dra.allocator import Options, Preference
 from fairlead.core.dra.model import Allocation, Claim
 from fairlead.core.dra.refusals import Refusal
 from fairlead.core.model.arrays import Mask
 from fairlead.core.nodes.device_claims import key_of
-from fairlead.core.pods.filters.dynamic_resources import DynamicResources
+from fairlead.core.pods.filters.dynamic_resources import OPTIONS, DynamicResources
 from fairlead.core.pods.tasks import Task
 from fairlead.core.state.cluster import ClusterState
-
-_OPTIONS = Options(Preference.PACKED)
 
 Closed = Callable[[Task], Mask | None]
 """For each row whether it is closed to a task, None: none is."""
@@ -38,7 +35,7 @@ def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> boo
     contents: list[Claim] = []
     members = []
     for task in tasks:
-        judge = next((each for each in task.ranking.relations if isinstance(each, DynamicResources)), None)
+        judge = DynamicResources.of(task.ranking.relations)
         if judge is None or judge.stop() is not None:
             return False
         own, together = [], []
@@ -52,10 +49,11 @@ def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> boo
                 together.append(shared[need.claim])
             else:
                 own.append(claims.wants.content(need.content))
-        where = frozenset(name for name, row in rows.items() if _may_have(task, judge, row, closed(task)))
+        shut = closed(task)
+        where = frozenset(name for name, row in rows.items() if _may_have(task, judge, row, shut))
         members.append(gangs.Member(task.pod.uid, tuple(own), tuple(together), where))
     places = [place for row in rows.values() if (place := claims.devices.place_of(row)) is not None]
-    found = gangs.allocate_gang(places, claims.devices.held, members, contents, claims.classes, _OPTIONS)
+    found = gangs.allocate_gang(places, claims.devices.held, members, contents, claims.classes, OPTIONS)
     if isinstance(found, Refusal):
         return False
     given = {key: found.shared[at] for key, at in shared.items()}

@@ -57,9 +57,7 @@ def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
     So do pods that share a claim with such a one: its devices are those of the victims.
     """
     mates = [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD] if unit.gang is not None else []
-    for use in (use for task in placed for use in task.pod.claims if use.key):
-        others = (state.tasks.get(uid) for uid in state.device_claims.wants.users(use.key))
-        mates += [task for task in others if task is not None and task.state is TaskState.HELD and task not in mates]
+    mates += [task for task in state.claims.held_with(placed) if task not in mates]
     return bool(mates) and state.evictions.join(placed, mates)
 
 

@@ -133,8 +133,8 @@ def _moves(state: ClusterState, tasks: list[Task], firsts: _Firsts | None) -> bo
 
     firsts: what waits, which is not overtaken; None: all was served already.
     """
-    if _shares_held_claims(state, tasks):
-        return False
+    if state.claims.held_with(tasks):
+        return False  # the devices of their claims are those of victims
     lingering, awaited = state.in_flight.lingering, awaited_by(tasks)
     blocked = {lingering[uid] for uid in awaited if uid in lingering}
     moving = [task for task in tasks if task.row in blocked]
@@ -155,15 +155,6 @@ def _moves(state: ClusterState, tasks: list[Task], firsts: _Firsts | None) -> bo
         task.become(TaskState.ASSUMED)
         task.reported = None
     return True
-
-
-def _shares_held_claims(state: ClusterState, tasks: list[Task]) -> bool:
-    """Whether other held pods use the same ResourceClaims, which are to have the devices of victims."""
-    for use in (use for task in tasks for use in task.pod.claims if use.key):
-        others = (state.tasks.get(uid) for uid in state.device_claims.wants.users(use.key))
-        if any(each is not None and each.state is TaskState.HELD and each not in tasks for each in others):
-            return True
-    return False
 
 
 def _held(state: ClusterState) -> list[list[Task]]:

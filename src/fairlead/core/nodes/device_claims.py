@@ -222,8 +222,8 @@ class DeviceClaims:
     def close(self, pod: Pod, row: int) -> None:
         """A victim's devices that its beneficiaries do not take stay closed until it is gone. row: its node."""
         for use in pod.claims:
-            key, claim = key_of(pod.uid, use), self.claims.get(use.key)
-            allocation = claim.allocation if claim is not None and claim.allocation is not None else self.assumed.get(key)
+            key = key_of(pod.uid, use)
+            allocation = self.allocation_of(key)
             if key in self._given and allocation is not None:
                 if self._given[key] is not None:
                     self._log.insert(self._given, key, None)
@@ -274,13 +274,14 @@ class DeviceClaims:
                 return True
         return False
 
+    def _to_count(self, key: str) -> Allocation | None:
+        """What of a claim's devices others do not get: all of them, or while its pod leaves what no beneficiary takes."""
+        found = self.allocation_of(key)
+        return self._given[key] if found is not None and key in self._given else found
+
     def _recount(self, key: str) -> None:
         """Count what a claim holds from now on: by its status, else what was decided for it."""
-        claim = self.claims.get(key)
-        held = claim.allocation if claim is not None else None
-        wanted = held if held is not None else self.assumed.get(key)
-        if key in self._given and wanted is not None:
-            wanted = self._given[key]
+        wanted = self._to_count(key)
         before = self._counted.get(key)
         if before is wanted:
             return
@@ -317,11 +318,7 @@ class DeviceClaims:
         wrong += [f"{key} gives its devices away, and a pod that uses it has a place" for key in self._given if key in users]
         expected = {}
         for key in {*self.claims, *self.assumed}:
-            claim = self.claims.get(key)
-            there = claim.allocation if claim is not None else None
-            wanted = there if there is not None else self.assumed.get(key)
-            if key in self._given and wanted is not None:
-                wanted = self._given[key]
+            wanted = self._to_count(key)
             if wanted is not None:
                 expected[key] = _holds(wanted)
         counted = {key: _holds(each) for key, each in self._counted.items()}

@@ -6,7 +6,7 @@ devices any more: others are to have these, and could not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fairlead.core.dra.model import DeviceObject
 from fairlead.core.model.pods import Pod
@@ -49,6 +49,13 @@ class Claims:
             return False
         self._unreleased[uid] = pod
         return True
+
+    def held_with(self, tasks: Sequence[Task]) -> list[Task]:
+        """Other pods that use the same ResourceClaims, and whose places are held until victims are gone."""
+        keys = dict.fromkeys(use.key for task in tasks for use in task.pod.claims if use.key)
+        uids = dict.fromkeys(uid for key in keys for uid in self._claims.wants.users(key))
+        others = (self._tables.tasks.get(uid) for uid in uids)
+        return [each for each in others if each is not None and each.state is TaskState.HELD and each not in tasks]
 
     def group_changed(self, gang: Gang) -> None:
         """How many members of a gang start together may be different: they are charged for shared claims by that."""

@@ -227,7 +227,7 @@ class Placement:
         decided: list[tuple[str, Allocation]] = list(self._decided.items())
         if not task.pod.claims:
             return  # it stands for another pod, and for the amounts of that only
-        relation = _devices_judge(task) if not task.pod.node and not decided else None
+        relation = DynamicResources.of(task.ranking.relations) if not task.pod.node and not decided else None
         if relation is not None and relation.stop() is None:
             found = relation.decide(row)
             if isinstance(found, list):
@@ -272,7 +272,3 @@ class Placement:
             yield from ((task.shape, row, task.pod.terminating) for task, row in chain(there, lingering))
 
         self._pairs.recount(seen)
-
-
-def _devices_judge(task: Task) -> DynamicResources | None:
-    return next((each for each in task.ranking.relations if isinstance(each, DynamicResources)), None)

@@ -7,6 +7,7 @@ at once. Verdicts are kept by row until what its node can use changes.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -25,7 +26,8 @@ from fairlead.core.pods.filters.base import Refusal, Relation, Stop, Surrounding
 if TYPE_CHECKING:
     from fairlead.core.pods.shapes import Shape
 
-_OPTIONS = Options(Preference.PACKED)
+OPTIONS = Options(Preference.PACKED)
+"""How devices are chosen: those that leave most to others."""
 _ASKED = 16  # rows whose reasons are compared for a message
 
 
@@ -44,6 +46,11 @@ class DynamicResources(Relation):
         self._refused: Mask = np.zeros(0, np.bool_)
         self._at: Ints = np.zeros(0, np.int64)
         self._seen: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, relations: Iterable[Relation]) -> DynamicResources | None:
+        """The one of a shape's relations that judges its claims; None: it has none."""
+        return next((each for each in relations if isinstance(each, cls)), None)
 
     @override
     def version(self) -> int:
@@ -159,5 +166,5 @@ class DynamicResources(Relation):
                 return Refusal.UNRESOLVABLE
         if not asked:
             return []
-        found = allocate(state, node.name, asked, self._claims.classes, _OPTIONS)
+        found = allocate(state, node.name, asked, self._claims.classes, OPTIONS)
         return found if isinstance(found, refusals.Refusal) else list(zip(open_, found, strict=True))
