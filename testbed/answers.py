@@ -70,10 +70,7 @@ async def _run(scenario: str, nodes: int, repeats: int, progress: Callable[[str]
                 await asyncio.sleep(1.0)
             return AnswersBench(scenario, nodes, nodes * _GPUS, taken, statistics.median(taken))
     finally:
-        if process is not None:
-            process.terminate()
-            await asyncio.to_thread(process.wait)
-        await asyncio.to_thread(plane.stop)
+        await plane.stop_with([process] if process is not None else [])
 
 
 def _scheduler(plane: ControlPlane) -> subprocess.Popen[bytes]:

@@ -6,6 +6,7 @@ sync to disk (`--unsafe-no-fsync`): benchmarks on it say so.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -117,6 +118,14 @@ class ControlPlane:
         except BaseException:
             self.stop()
             raise
+
+    async def stop_with(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        """Stop it once the processes that use it have ended, which are asked to."""
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            await asyncio.to_thread(process.wait)
+        await asyncio.to_thread(self.stop)
 
     def stop(self) -> None:
         """Stop every process, newest first, and remove what it wrote."""

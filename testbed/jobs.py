@@ -144,11 +144,7 @@ async def _running(workers: int) -> AsyncIterator[_Watched]:
     finally:
         for task in watching:
             task.cancel()
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            await asyncio.to_thread(process.wait)
-        await asyncio.to_thread(plane.stop)
+        await plane.stop_with(processes)
 
 
 def _prepare(plane: ControlPlane, workers: int) -> None:

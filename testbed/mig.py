@@ -124,11 +124,7 @@ async def _run(stream: Stream, progress: Callable[[str], None]) -> MigBench:
     finally:
         for task in tasks:
             task.cancel()
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            await asyncio.to_thread(process.wait)
-        await asyncio.to_thread(plane.stop)
+        await plane.stop_with(processes)
 
 
 def _outcomes(port: int) -> dict[str, int]:
