@@ -35,7 +35,10 @@ from fairlead.core.queues.waiting import BlockedBy, Versions
 from fairlead.core.state.cluster import ClusterState
 
 _NO_SHARES = Seen().shares
-_TIMED = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET)  # what may be done from some time on would help against these
+_TIMED = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET, ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT)
+"""What may be done from some time on would help against these. A victim relieves a limit above its queue and the beneficiary's;
+a limit of a pool leaves other pools, where moves and victims make places.
+"""
 
 
 # -- unschedulable -----------------------------------------------------------------------------
@@ -52,6 +55,13 @@ def mark_unschedulable(state: ClusterState, pending_class: PendingClass, unit: U
     unreported = waiting.mark_unschedulable(pending_class, reason, _again_at(state, pending_class, unit, reason, now))
     backoff.note_refused(state, pending_class, unit, reason, now)
     return unreported
+
+
+def stop_line(state: ClusterState, pending_class: PendingClass, unit: Unit, reason: Reason, now: float) -> list[Unit]:
+    """A limit of its user keeps a unit from its places: its line is stopped; returns those for which the reason is new."""
+    again_at = _again_at(state, pending_class, unit, reason, now)
+    by_row = state.queues.limits.limited_by_row(pending_class.queue.name)
+    return state.queues.waiting.limit(pending_class, unit.user, reason, again_at, by_row=by_row)
 
 
 def _kept_out(state: ClusterState, unit: Unit) -> int:
@@ -107,7 +117,7 @@ def requeue(state: ClusterState, now: float) -> None:
     nodes.gained.clear()
     freed.clear()
     nodes.gpu_headroom_wanted = nodes.gpu_headroom_wanted and bool(waiting.unschedulable)
-    waiting.retry_limited(queues, partial(_may_take_own, state))
+    waiting.retry_limited(queues, partial(_may_take_own, state), partial(_could_take, state, rows) if rows else None)
     backoff.doubt(state)
     _check_all(state, waiting.others, rows, queues)
     with guard("requeue"):
@@ -147,6 +157,12 @@ def _may_take_own(state: ClusterState, unit: Unit) -> bool:
     return any(node.meter is not None for node in queue.path[1:]) and (
         state.queues.fair.scarce(queue) or reclaims_from(state, unit) <= state.services.now
     )
+
+
+def _could_take(state: ClusterState, rows: list[int], unit: Unit) -> bool:
+    """Whether one of these rows could hold a unit, were all gone from it that it may preempt."""
+    preemption = PreemptionPolicy(state, unit, enforce_quota=reclaims_from(state, unit) <= state.services.now)
+    return any(could_free_capacity(preemption, row) for row in rows)
 
 
 def must_requeue(state: ClusterState) -> bool:
@@ -266,10 +282,14 @@ def _limited(check: Check) -> bool:
 
 
 def _lacks_place(check: Check) -> bool:
-    """It has no place. Against a limit a place helps only where victims of its own would free that."""
+    """It has no place. Against a limit a place helps only where victims of its own would free that, or the limit is of a pool:
+    a place outside it helps, too.
+    """
     if check.why.code is ReasonCode.QUOTA_EXCEEDED:
         return False
-    return check.hunts or check.why.code is not ReasonCode.LIMIT_EXCEEDED
+    if check.why.code is not ReasonCode.LIMIT_EXCEEDED or check.hunts:
+        return True
+    return check.state.queues.limits.limited_by_row(check.pending_class.queue.name)
 
 
 # -- conditions --------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def _mark_unschedulable(state: ClusterState, unit: Unit, reason: Reason, now: fl
     if pending_class is None:
         return
     if reason.code is ReasonCode.USER_LIMIT:
-        yield from refuse(state, state.queues.waiting.limit(pending_class, unit.user, reason), reason)
+        yield from refuse(state, requeue.stop_line(state, pending_class, unit, reason, now), reason)
         return
     unreported = requeue.mark_unschedulable(state, pending_class, unit, reason, now)
     if state.policy.head_blocks:

@@ -429,7 +429,7 @@ class Cycle:
         claim, queues = against(claimant, lender), self._state.queues
         if claim is None or any(map(queues.fair.over, claim.claimants)):
             return None, False
-        over = claim.theirs if beyond_share(queues.fair, claim.lenders) else None
+        over = claim.theirs if beyond_share(queues.fair, claim.lenders, None) else None
         names = queues.fair.contested(claim.mine, enforce_quota=True)  # as the preemption policy compares those between them
         above = beyond_quota(claim.lenders, names, QueueNode.stays)
         return over, above and queues.reclaim.guaranteed(claimant, claim.mine, [(name, 0) for name in names], QueueNode.stays)

@@ -65,6 +65,7 @@ class PreemptionPolicy:
         self.service = state.services.of(unit.tasks[0])
         core, queues = unit.tasks[: unit.need], state.queues
         self.demand: Charge = queues.tree.asked_together(core)
+        self._asked = frozenset(name for name, _ in self.demand)
         self.express = unit.level < self.service.express
         self._wide = bool(preemption_classes(state).wide)  # else queues take from each other for shares only
         self._reclaims = self.queue.policy.users_reclaim and state.policy.reclaim
@@ -119,8 +120,14 @@ class PreemptionPolicy:
             guaranteed or (within_share(fair, claim.claimants, self.demand, taken) if relieved else self._stays_within(claim))
         ):
             return False  # what is above it has its share already: it can only take from its siblings
-        if beyond_share(fair, claim.lenders, taken) and (
-            not victim or self.waited or fair.keeps(theirs, taken.get(theirs.name), victim)
+        if self.state.queues.tree.pools.named and not all(
+            fair.keeps_pools(node, self._asked, taken.get(node.name), victim) for node in claim.lenders
+        ):
+            return False
+        if beyond_share(fair, claim.lenders, self._asked, taken) and (
+            not victim
+            or fair.keeps(theirs, taken.get(theirs.name), victim)
+            or (self.waited and fair.keeps_quota(theirs, self._asked, taken.get(theirs.name), victim))
         ):
             return True
         return guaranteed and self._lends_beyond_quota(claim, taken)

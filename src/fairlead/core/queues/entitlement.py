@@ -46,9 +46,16 @@ def within_share(
     return all(fair.within(node, demand, less.get(node.name)) for node in nodes)
 
 
-def beyond_share(fair: FairShares, nodes: Iterable[QueueNode], less: Mapping[str, dict[str, int]] = _NOTHING) -> bool:
-    """Whether each of some queues holds more than its fair share of something. less: queue -> what it would not hold."""
-    return all(fair.over(node, less.get(node.name)) for node in nodes)
+def beyond_share(
+    fair: FairShares, nodes: Iterable[QueueNode], wanted: Collection[str] | None, less: Mapping[str, dict[str, int]] = _NOTHING
+) -> bool:
+    """Whether each of some queues holds more than its fair share of something. less: queue -> what it would not hold.
+
+    wanted: what the reclaiming job asks for; None: not known, it may be anything. What may run in any pool asks for none and is
+    not judged by a pool's shares. So nothing that a queue holds beyond those only is its to reclaim: the queue would reclaim it
+    again at once.
+    """
+    return all(fair.over(node, less.get(node.name), wanted) for node in nodes)
 
 
 def beyond_quota(nodes: Iterable[QueueNode], names: Collection[str], held: Callable[[QueueNode, str], int]) -> bool:

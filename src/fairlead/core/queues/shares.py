@@ -8,7 +8,7 @@ per pass at most, and only if something came, went or was edited since.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -115,10 +115,14 @@ class FairShares:
         fair, gone = self.share.get(node.name, _NOTHING), less or _NOTHING
         return all(node.used.get(name, 0) - gone.get(name, 0) + amount <= fair[name] for name, amount in charge if name in fair)
 
-    def over(self, node: QueueNode, less: dict[str, int] | None = None) -> bool:
-        """Whether a queue holds more of a resource than it may, without so much less."""
+    def over(self, node: QueueNode, less: dict[str, int] | None = None, wanted: Collection[str] | None = None) -> bool:
+        """Whether a queue holds more of a resource than it may, without so much less.
+
+        wanted: the resources that are asked for; pools that are not among them do not count. None: all count.
+        """
         for name, may in self.entitled.get(node.name, _NOTHING).items():
-            if node.stays(name) - (less.get(name, 0) if less else 0) > may:
+            counts = wanted is None or name in wanted or not split(name)[1]
+            if counts and node.stays(name) - (less.get(name, 0) if less else 0) > may:
                 return True
         return False
 
@@ -149,6 +153,34 @@ class FairShares:
         if enforce_quota or (not own and self.scarce(node)):
             return {*own, *(name for name, quota in node.quota.items() if quota)}
         return own.keys()
+
+    def keeps_pools(self, node: QueueNode, wanted: Collection[str], less: dict[str, int] | None, victim: Sequence[Task]) -> bool:
+        """Whether a queue still holds its quotas of pools without a victim, other than of those of which something is asked for.
+
+        It would take back what it is guaranteed there from what only happens to run there. wanted: what is asked for.
+        """
+        for name, quota in node.quota.items():
+            if not quota or name in wanted or not split(name)[1]:
+                continue
+            lost = sum(amount for task in victim for key, amount in self.tree.charge_at(task.shape, task.row) if key == name)
+            if lost and node.stays(name) - (less or {}).get(name, 0) - lost < quota:
+                return False
+        return True
+
+    def keeps_quota(self, node: QueueNode, wanted: Collection[str], less: dict[str, int] | None, victim: Sequence[Task]) -> bool:
+        """Whether a queue that lends in one pool still holds its quota of the same resource elsewhere without a victim.
+
+        Where it holds no more than it may it is guaranteed that, and would take it back. wanted: what is asked for.
+        """
+        may, pools = self.entitled.get(node.name, _NOTHING), [name for name in wanted if split(name)[1]]
+        for resource in {split(name)[0] for name in pools if node.stays(name) > may.get(name, math.inf)}:
+            for name, quota in node.quota.items():
+                if split(name)[0] != resource or node.stays(name) > may.get(name, quota):
+                    continue
+                lost = sum(amount for task in victim for key, amount in self.tree.charge_at(task.shape, task.row) if key == name)
+                if lost and node.stays(name) - (less or {}).get(name, 0) - lost < quota:
+                    return False
+        return True
 
     def keeps(self, node: QueueNode, less: dict[str, int] | None, victim: Sequence[Task]) -> bool:
         """Whether a queue still holds its fair share of what a victim holds, without it and without so much less."""

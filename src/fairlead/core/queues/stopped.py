@@ -1,7 +1,9 @@
 """Stopped lines: those that a limit of their user stops in a pending class, until it may let them go on.
 
 That is so once the user holds less where users are limited, or the limits there change; once another unit is the line's
-first; or where pods may be preempted whose place the user would take. Lines that none of this concerns are not tried again.
+first; where pods may be preempted whose place the user would take, also once a node with new capacity would hold what takes it;
+or, where a GPU counts as less on some nodes than on others, once any node has new capacity. Lines that none of this concerns are
+not tried again.
 """
 
 from __future__ import annotations
@@ -74,9 +76,10 @@ class StoppedLines(Generic[C]):
         self._by_user: dict[str, dict[Stop[C], None]] = {}
         self._by_kind: dict[_Kind, dict[Stop[C], Unit]] = {}
         self._always: dict[Stop[C], None] = {}  # tried again whatever is freed in their queues
+        self._by_row: dict[Stop[C], None] = {}  # tried again where a row has new capacity
 
-    def add(self, pending_class: C, unit: Unit) -> None:
-        """A limit stops the line of a unit, which was tried."""
+    def add(self, pending_class: C, unit: Unit, *, by_row: bool = False) -> None:
+        """A limit stops the line of a unit, which was tried. by_row: on some rows only."""
         stop, first = Stop(pending_class, unit.user), unit.tasks[0]
         kind = _Kind(pending_class.queue, unit.priority, first.service_class, first.pod.never_preempts)
         self._kinds[stop] = kind
@@ -84,6 +87,8 @@ class StoppedLines(Generic[C]):
         self._by_kind.setdefault(kind, {})[stop] = unit
         if any(task.user != unit.user or task.queue != first.queue for task in unit.tasks):
             self._always[stop] = None  # other users' limits, or those of other queues, stop it, too
+        if by_row:
+            self._by_row[stop] = None
 
     def remove(self, stop: Stop[C]) -> None:
         """A line is stopped no longer."""
@@ -91,6 +96,7 @@ class StoppedLines(Generic[C]):
         if kind is None:
             return
         self._always.pop(stop, None)
+        self._by_row.pop(stop, None)
         _leave(self._by_user, stop.user, stop)
         _leave(self._by_kind, kind, stop)
 
@@ -105,10 +111,17 @@ class StoppedLines(Generic[C]):
         """All lines of a class that are stopped."""
         return [stop for user in pending_class.limited if (stop := Stop(pending_class, user)) in self._kinds]
 
-    def freed(self, queues: Mapping[str, StopQueue], freed: set[str], may_take: Callable[[Unit], bool]) -> list[Stop[C]]:
+    def freed(
+        self,
+        queues: Mapping[str, StopQueue],
+        freed: set[str],
+        may_take: Callable[[Unit], bool],
+        helps: Callable[[Unit], bool] | None = None,
+    ) -> list[Stop[C]]:
         """Those that may go on, in order. freed: queues that hold less, or may hold more.
 
-        may_take: whether there may be pods that a unit would preempt, and whose user is its own.
+        may_take: whether there may be pods that a unit would preempt, and whose user is its own. helps: whether rows with new
+        capacity would hold a unit that preempts pods there; None: no row has any.
         """
         nodes = [queues[name] for name in sorted(freed) if name in queues]
         less = [
@@ -121,12 +134,14 @@ class StoppedLines(Generic[C]):
             return any(node.name in freed for node in stop.pending_class.queue.path)
 
         found = {stop: None for stop in self._always if concerned(stop)}
+        found.update(self._by_row if helps is not None else ())
         for node, users in less:
             stops = (stop for user in users for stop in self._by_user.get(user, ())) if users is not None else self._kinds
             found.update((stop, None) for stop in stops if node in stop.pending_class.queue.path)
         for kind, theirs in self._by_kind.items():
-            if any(node.name in freed for node in kind.queue.path) and may_take(next(iter(theirs.values()))):
-                found.update(dict.fromkeys(theirs))
+            concerns = any(node.name in freed for node in kind.queue.path)
+            if (concerns or helps is not None) and may_take(next(iter(theirs.values()))):
+                found.update((stop, None) for stop, unit in theirs.items() if concerns or (helps is not None and helps(unit)))
         return sorted(found, key=Stop.order)
 
 

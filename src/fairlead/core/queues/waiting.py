@@ -53,6 +53,7 @@ class Waiting:
         self.plannable: set[PendingClass] = set()  # of the unschedulable: capacity may be reserved for them
         self.unreported: set[PendingClass] = set()  # in which units came since the others were given the reason
         self._requeues: Agenda[PendingClass] = timers.agenda("requeues")  # when they are tried again, whatever happens
+        self._stops: Agenda[Stop[PendingClass]] = timers.agenda("stopped lines")  # the same of lines that limits stop
         self.checked = Versions(0, 0, 0, 0, 0, 0)  # as of the last check of all unschedulable classes
         self.late: set[PendingClass] = set()  # in which units came since a limit stopped their users
         self.blocked_by: dict[PendingClass, BlockedBy] = {}  # would take from others in vain -> who would take that in turn
@@ -192,26 +193,37 @@ class Waiting:
         if blocked_by is not None and pending_class.queue.pending_classes.get(pending_class.composition) is pending_class:
             self.blocked_by[pending_class] = blocked_by
 
-    def limit(self, pending_class: PendingClass, user: str, reason: Reason) -> list[Unit]:
-        """A limit stops one user's line here until it allows more, others are served. Returns the line's units."""
+    def limit(
+        self, pending_class: PendingClass, user: str, reason: Reason, again_at: float | None = None, *, by_row: bool = False
+    ) -> list[Unit]:
+        """A limit stops one user's line here until it allows more, others are served. Returns the line's units.
+
+        again_at: when the line is tried again although nothing happened. by_row: the limit keeps it from some rows only, so a
+        place on another may help.
+        """
         line = pending_class.lines.get(user)
         theirs = sorted(unit for _, unit in line.units if unit.alive) if line is not None else []
         if not theirs:
             return []
         pending_class.limited[user] = reason
         pending_class.queue.touch()
-        self.tree.stopped.add(pending_class, theirs[0])
+        self.tree.stopped.add(pending_class, theirs[0], by_row=by_row)
+        if again_at is not None:
+            self._stops.put(Stop(pending_class, user), again_at)
         for unit in theirs:
             pending_class.unreported.pop(unit, None)
         return theirs
 
-    def retry_limited(self, freed: set[str], may_take: Callable[[Unit], bool]) -> None:
+    def retry_limited(
+        self, freed: set[str], may_take: Callable[[Unit], bool], helps: Callable[[Unit], bool] | None = None
+    ) -> None:
         """Users whom limits stopped are tried again where they may go on; see `StoppedLines.freed`."""
-        for stop in self.tree.stopped.freed(self.tree.queues, freed, may_take):
+        for stop in self.tree.stopped.freed(self.tree.queues, freed, may_take, helps):
             self._allow(stop)
 
     def _allow(self, stop: Stop[PendingClass]) -> None:
         pending_class, user = stop
+        self._stops.drop(stop)
         self.tree.stopped.remove(stop)
         pending_class.allow(user)
         if pending_class.unreported:
@@ -244,6 +256,7 @@ class Waiting:
         if known.get(pending_class.composition) is pending_class:
             del known[pending_class.composition]
         for stop in self.tree.stopped.of_class(pending_class):
+            self._stops.drop(stop)
             self.tree.stopped.remove(stop)
         self.blocked_by.pop(pending_class, None)
 
@@ -252,13 +265,17 @@ class Waiting:
         return min((pending_class.search.backoff_until for pending_class in self.backing_off), default=None)
 
     def due(self, now: float) -> list[PendingClass]:
-        """Pending classes that are tried again by now although nothing happened."""
+        """Pending classes that are tried again by now although nothing happened; so are users whom limits stopped."""
+        for stop in self._stops.passed(now):
+            self._allow(stop)
         return self._requeues.passed(now)
 
     def backoff_over(self, now: float) -> list[PendingClass]:
-        """Pending classes whose backoff is over: they may search again. Each is returned once."""
+        """Pending classes whose backoff is over: they may search again, also for users whom limits stop. Each once."""
         found = sorted((each for each in self.backing_off if each.search.backoff_until <= now), key=PendingClass.order)
         self.backing_off.difference_update(found)
+        for stop in [stop for pending_class in found for stop in self.tree.stopped.of_class(pending_class)]:
+            self._allow(stop)
         return found
 
     def with_unreported(self) -> list[PendingClass]:
