@@ -35,10 +35,8 @@ from fairlead.core.queues.waiting import BlockedBy, Versions
 from fairlead.core.state.cluster import ClusterState
 
 _NO_SHARES = Seen().shares
-_TIMED = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET, ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT)
-"""What may be done from some time on would help against these. A victim relieves a limit above its queue and the beneficiary's;
-a limit of a pool leaves other pools, where moves and victims make places.
-"""
+_TIMED = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET)  # what may be done from some time on would help against these
+_LIMITS = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT)  # a victim relieves limits above its queue and the beneficiary's
 
 
 # -- unschedulable -----------------------------------------------------------------------------
@@ -72,13 +70,13 @@ def _kept_out(state: ClusterState, unit: Unit) -> int:
 def _again_at(state: ClusterState, pending_class: PendingClass, unit: Unit, reason: Reason, now: float) -> float | None:
     """When a class is tried again although nothing happened, since more may be done for it from then on; None: never."""
     search, related = pending_class.search, state.policy.recheck > 0 and any(task.ranking.relations for task in unit.tasks)
-    if reason.code not in _TIMED and not (related and reason.is_capacity):
+    limited = reason.code in _LIMITS
+    if not limited and reason.code not in _TIMED and not (related and reason.is_capacity):
         return None
-    times = [
-        max(moves_from(state, unit), state.moves.budget.refills_at, search.moves_again if search.moves_wanted else 0.0),
-        reclaims_from(state, unit),
-        share_due(state, unit),
-    ]
+    times = [reclaims_from(state, unit), share_due(state, unit)]
+    if not limited or state.queues.limits.limited_by_row(pending_class.queue.name):  # a limit of a pool leaves places elsewhere
+        again = search.moves_again if search.moves_wanted else 0.0
+        times.append(max(moves_from(state, unit), state.moves.budget.refills_at, again))
     if related:
         times.append(now + state.policy.recheck)
     if reason.code is ReasonCode.DISRUPTION_BUDGET:
