@@ -35,6 +35,23 @@ def placement(
 
 
 @app.command()
+def gpusets(
+    seeds: Annotated[str, typer.Option(help="Seeds of arrivals and departures, e.g. 1-10 or 1,7,42.")] = "1-10",
+    events: Annotated[int, typer.Option(min=10, max=1_000_000, help="Arrivals and departures of each seed and machine.")] = 400,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Sets of GPUs inside a node, by several rules on the same free GPUs of eleven published interconnects."""
+    from fairlead.simulation.gpusets import run
+
+    chosen = seeds_of(seeds)
+    with progress("machines") as report:
+        result = run.run(chosen, events, report)
+    emit(result, output, lambda: print_table("bench gpusets", run.as_rows(result)))
+    if result.below_best_effort:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@app.command()
 def cycle(
     scenario: Annotated[CycleScenario, typer.Option(help="What happens on the full cluster.")] = "mixed",
     nodes: Annotated[int, typer.Option(min=20, max=100_000, help="Full nodes of 8 GPUs.")] = 500,
