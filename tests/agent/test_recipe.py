@@ -1,12 +1,16 @@
 """What a container is as a process: its command, environment, files, and what cannot be had without a container."""
 
 import base64
+import random
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
-from fairlead.agent.devices import Devices
+from fairlead.agent.devices import WHOLE, Devices, links_here, links_in
 from fairlead.agent.recipe import RecipeError, recipe, volumes
+from fairlead.core.links.matrix import LinksError, by_place
+from fairlead.simulation.gpusets.machines import machines
 
 METADATA = {"name": "p", "namespace": "vision", "uid": "u", "labels": {"a": "b"}, "annotations": {}}
 DATA = {
@@ -110,3 +114,52 @@ def test_devices_are_given_whole_or_shared_and_come_back():
     devices.give_back("a")
     assert devices.take("d", 1) == [0]
     devices.give_back("nobody")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_devices_are_the_best_connected_of_those_that_are_free(seed):
+    draw = random.Random(seed)
+    links = next(each.links for each in machines() if each.name == "dgx-1-volta")
+    devices, running = Devices(8, links), {}
+    for number in range(60):
+        free = [index for index, left in enumerate(devices.free) if left == WHOLE]
+        if draw.random() < 0.6 and free:
+            count = draw.randint(1, len(free))
+            found = devices.take(str(number), count)
+            best = max(_bandwidth(links, each) for each in combinations(free, count))
+            assert _bandwidth(links, found) == best
+            assert set(found) <= set(free)
+            running[str(number)] = found
+        elif running:
+            devices.give_back(ended := draw.choice(sorted(running)))
+            del running[ended]
+
+
+def _bandwidth(links, chosen):
+    return sum(links.weights[one][two] for one, two in combinations(chosen, 2))
+
+
+def test_a_fraction_takes_a_device_that_is_shared_before_it_takes_a_pair_apart():
+    links = by_place(["a", "a", "b", "b"], [None] * 4)
+    devices = Devices(4, links)
+    assert devices.take("a", 1, 400) == [0]
+    assert devices.take("b", 1, 400) == [0]
+    assert devices.take("c", 1, 400) == [1], "the other pair stays whole"
+    assert devices.take("d", 2) == [2, 3]
+
+
+def test_a_report_of_other_gpus_is_refused():
+    text = "\tGPU0\tGPU1\nGPU0\tX\tNV1\nGPU1\tNV1\tX\n"
+    assert links_in(text, 2).gpus == 2
+    with pytest.raises(LinksError, match="it has 2 GPUs, and this node 4"):
+        links_in(text, 4)
+
+
+def test_where_the_report_of_the_host_cannot_be_had_devices_are_chosen_without(monkeypatch):
+    monkeypatch.setattr("fairlead.agent.devices.found", lambda: 2)
+    monkeypatch.setattr("fairlead.agent.devices._REPORT", ("/no/such/program",))
+    assert links_here() is None
+    monkeypatch.setattr("fairlead.agent.devices._REPORT", ("echo", "no matrix"))
+    assert links_here() is None
+    monkeypatch.setattr("fairlead.agent.devices._REPORT", ("printf", r"\tGPU0\tGPU1\nGPU0\tX\tNV2\nGPU1\tNV2\tX\n"))
+    assert links_here() == links_in("\tGPU0\tGPU1\nGPU0\tX\tNV2\nGPU1\tNV2\tX\n", 2)

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from fairlead.api.names import GPU_SHARING_LABEL, OWN_AGENT
+from fairlead.api.names import GPU_SHARING_LABEL, GPU_TOPOLOGY_ANNOTATION, OWN_AGENT
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, pod_specs, policies, views
@@ -239,6 +239,19 @@ def test_affinity_tolerations_gates():
     assert pod.gated
     assert pod.spec.affinity[0].fields[0].values == ("n",)
     assert pod.spec.tolerations[0].operator == "Exists"
+
+
+def test_a_gpu_topology_that_cannot_be_read_closes_no_node():
+    def of(text):
+        return convert.node(
+            msgspec.convert({"metadata": {"name": "n", "annotations": {GPU_TOPOLOGY_ANNOTATION: text}}}, views.Node)
+        )
+
+    good = of("\tGPU0\tGPU1\nGPU0\tX\tNV1\nGPU1\tNV1\tX\n")
+    assert (good.links.weights, good.links_fault) == (((0, 100), (100, 0)), "")
+    bad = of("\tGPU0\tGPU1\nGPU0\tX\tNV1\n")
+    assert (bad.links, bad.error) == (None, None)
+    assert bad.links_fault == "WrongSize: its rows are GPU0, and its columns GPU0, GPU1"
 
 
 def test_nodes_with_unreadable_capacity_are_closed():

@@ -3,8 +3,11 @@
 import msgspec
 import pytest
 
+from fairlead.api.names import GPU_TOPOLOGY_ANNOTATION
 from fairlead.cluster import device_views as views
+from fairlead.cluster.convert import node as node_of
 from fairlead.cluster.device_overview import Devices
+from fairlead.cluster.views import Node as WatchedNode
 from fairlead.core.dra.allocator import Options, Preference
 from fairlead.core.dra.evaluation import Evaluation
 from fairlead.core.dra.held import Held
@@ -93,6 +96,21 @@ def test_a_partition_is_blocked_by_the_one_that_holds_its_counters():
     (holder,) = found["half-0"].holders
     assert (holder.claim, holder.pods) == ("ns/c", ["ns/train-0"])
     assert not known.mistakes
+
+
+def test_a_gpu_topology_that_cannot_be_used_is_a_mistake_of_its_node():
+    def of(text, *devices):
+        annotated = {"name": "n", "annotations": {GPU_TOPOLOGY_ANNOTATION: text}}
+        item = a_slice("s", driver="gpu.nvidia.com", devices=[{"name": name} for name in devices])
+        view = msgspec.convert({"metadata": annotated}, WatchedNode)
+        return Devices([node_of(view)], [msgspec.convert(item, views.ResourceSlice)], [], []).mistakes
+
+    good = "\tGPU0\tGPU1\nGPU0\tX\tNV1\nGPU1\tNV1\tX\n"
+    assert of(good, "gpu-0", "gpu-1") == []
+    (asymmetric,) = of(good.replace("GPU1\tNV1", "GPU1\tSYS"), "gpu-0", "gpu-1")
+    assert asymmetric == ("node n: annotation fairlead.dev/gpu-topology: Asymmetric: GPU1 to GPU0 is 10, and GPU0 to GPU1 is 100")
+    (others,) = of(good, "gpu-0", "gpu-1", "gpu-2")
+    assert "OtherGPUs: device gpu-2 is not one of gpu-0 to gpu-1" in others
 
 
 def test_what_cannot_be_used_is_told_with_its_reason():

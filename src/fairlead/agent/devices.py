@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
+import structlog
+
+from fairlead.core.links.choice import choices_of
+from fairlead.core.links.matrix import FaultKind, Links, LinksError
+from fairlead.core.links.report import read
+
 WHOLE = 1000
+_REPORT = ("nvidia-smi", "topo", "-m")
+_PATIENCE = 30.0  # seconds for the report: it asks all drivers
+
+log = structlog.get_logger("agent")
 
 
 def found() -> int:
@@ -12,24 +23,57 @@ def found() -> int:
     return sum(each.name.removeprefix("nvidia").isdigit() for each in Path("/dev").glob("nvidia[0-9]*"))
 
 
-class Devices:
-    """Devices by index, in thousandths, as pods may share one."""
+def links_in(text: str, count: int) -> Links:
+    """How so many GPUs are connected, by what `nvidia-smi topo -m` printed. Raises `LinksError`."""
+    links = read(text)
+    if links.gpus != count:
+        raise LinksError(FaultKind.OTHER_GPUS, f"it has {links.gpus} GPUs, and this node {count}")
+    return links
 
-    def __init__(self, count: int) -> None:
+
+def links_here() -> Links | None:
+    """How the GPUs of this host are connected; None: it has fewer than two, or that cannot be found, which is logged."""
+    count = found()
+    if count < 2:
+        return None
+    try:
+        ran = subprocess.run(_REPORT, capture_output=True, text=True, timeout=_PATIENCE, check=True)  # noqa: S603
+        return links_in(ran.stdout, count)
+    except (OSError, subprocess.SubprocessError, LinksError) as error:
+        log.warning("GPUs are chosen without their topology", error=f"{' '.join(_REPORT)}: {error}"[:300])
+        return None
+
+
+class Devices:
+    """Devices by index, in thousandths, as pods may share one. links: how they are connected, None: not known."""
+
+    def __init__(self, count: int, links: Links | None = None) -> None:
         self.free = [WHOLE] * count
         self._held: dict[str, dict[int, int]] = {}
+        self._choices = choices_of(links) if links is not None and links.gpus == count else None
 
     def take(self, uid: str, count: int, milli: int = WHOLE) -> list[int] | None:
-        """Devices for a pod, the fullest that fit first; None if they are not to be had. The same again for who has some."""
+        """Devices for a pod, None if they are not to be had. The same again for who has some.
+
+        Those that are used in part and fit come first, the fullest before the others; of free ones the best connected set.
+        """
         if uid in self._held:
             return sorted(self._held[uid])
-        fitting = sorted((free, index) for index, free in enumerate(self.free) if free >= milli)[:count]
+        fitting = sorted((free, index) for index, free in enumerate(self.free) if free >= milli)
         if len(fitting) < count:
             return None
-        self._held[uid] = {index: milli for _, index in fitting}
-        for _, index in fitting:
+        shared = [index for free, index in fitting if free < WHOLE][:count]
+        chosen = shared + self._whole(count - len(shared))
+        self._held[uid] = dict.fromkeys(chosen, milli)
+        for index in chosen:
             self.free[index] -= milli
-        return sorted(self._held[uid])
+        return sorted(chosen)
+
+    def _whole(self, count: int) -> list[int]:
+        """So many of the devices that are all free."""
+        free = [index for index, left in enumerate(self.free) if left == WHOLE]
+        best = self._choices.best(sum(1 << index for index in free), count) if self._choices is not None else None
+        return free[:count] if best is None else [index for index in free if best >> index & 1]
 
     def give_back(self, uid: str) -> None:
         """A pod has ended."""

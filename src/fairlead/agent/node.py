@@ -28,6 +28,7 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.pod_specs import gpu_fraction
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import Change
+from fairlead.core.links.matrix import Links
 
 log = structlog.get_logger("agent")
 
@@ -41,10 +42,14 @@ GPU = names.GPU_RESOURCES[0]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run. gpus: None: as many as are found. folder: for logs, volumes and working directories."""
+    """How to run. gpus: None: as many as are found; links: how they are connected, if that is known.
+
+    folder: for logs, volumes and working directories.
+    """
 
     name: str = ""
     gpus: int | None = None
+    links: Links | None = None
     cpus: int = 0
     memory: int = 0
     pods: int = 110
@@ -66,7 +71,7 @@ class Agent:
         self.options = options
         self.name = options.name or socket.gethostname().lower()
         self.folder = options.folder.absolute()
-        self.devices = Devices(found() if options.gpus is None else options.gpus)
+        self.devices = Devices(found() if options.gpus is None else options.gpus, options.links)
         self._since = timestamp(client.clock())
         self._running: dict[str, _Run] = {}
         self._over: set[str] = set()  # uids of pods that have run; a late update of one starts nothing
@@ -342,6 +347,7 @@ class _Run:
         def made(container: Manifest) -> Container:
             cooked = recipe(manifest, container, folder, mounted, lookup, outside, port)
             cooked.env["CUDA_VISIBLE_DEVICES"] = visible
+            cooked.env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # numbers are those of nvidia-smi
             return Container(cooked, agent.log_of(metadata.namespace, metadata.uid, container["name"]))
 
         for container in _all(spec):

@@ -6,7 +6,7 @@ import asyncio
 import os
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,10 @@ from fairlead.cli import process
 from fairlead.cli.history import DEFAULT_FILE, history_failed
 from fairlead.cli.output import Exit, fail
 from fairlead.observability.ending import on_signals, watch_stdout
+
+if TYPE_CHECKING:
+    from fairlead.agent.node import Options
+    from fairlead.core.links.matrix import Links
 
 GpusOption = Annotated[
     int | None,
@@ -24,10 +28,18 @@ FolderOption = Annotated[
     Path | None,
     typer.Option(help="Directory for logs, volumes and working directories.", show_default="a temporary one, removed at the end"),
 ]
+TopologyOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with what `nvidia-smi topo -m` prints: pods get the best connected GPUs.",
+        show_default="that of GPUs that are found",
+    ),
+]
 
 
 def local(
     gpus: GpusOption = None,
+    gpu_topology: TopologyOption = None,
     cpus: CpusOption = 0,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server on loopback; 0: any free port.")] = 0,
     kubeconfig: Annotated[str, typer.Option(help="Where to write the kubeconfig.")] = "~/.fairlead/local.kubeconfig",
@@ -38,9 +50,27 @@ def local(
     log_level: process.LogLevelOption = "warning",
 ) -> None:
     """Scheduler, operator, API server and a node of real processes in one, until Ctrl-C or SIGHUP. Only the history is kept."""
+    from fairlead.agent.node import Options
+
     process.prepare(log_level, {})
     with tempfile.TemporaryDirectory(prefix="fairlead-local-") as scratch:
-        asyncio.run(_local(gpus, cpus, port, Path(kubeconfig).expanduser(), folder or Path(scratch), history or _own_history()))
+        options = Options(gpus=gpus, links=_links(gpus, gpu_topology), cpus=cpus, folder=folder or Path(scratch))
+        asyncio.run(_local(options, port, Path(kubeconfig).expanduser(), history or _own_history()))
+
+
+def _links(gpus: int | None, file: Path | None) -> Links | None:
+    """How the GPUs of this host are connected; ends the command where the file cannot be used."""
+    from fairlead.agent.devices import found, links_here, links_in
+    from fairlead.core.links.matrix import LinksError
+
+    if file is None:
+        return links_here() if gpus is None else None
+    try:
+        return links_in(file.read_text(), found() if gpus is None else gpus)
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"--gpu-topology {file}: {error}", Exit.USAGE)
+    except LinksError as error:
+        fail(f"--gpu-topology {file}: {error.kind}: {error}; expected the text of `nvidia-smi topo -m`", Exit.USAGE)
 
 
 def _own_history() -> str:
@@ -49,8 +79,7 @@ def _own_history() -> str:
     return f"sqlite:///{path}"
 
 
-async def _local(gpus: int | None, cpus: int, port: int, kubeconfig: Path, folder: Path, history: str) -> None:
-    from fairlead.agent.node import Options
+async def _local(options: Options, port: int, kubeconfig: Path, history: str) -> None:
     from fairlead.observability.history import HistoryError
     from fairlead.simulation.local import Local
 
@@ -58,7 +87,6 @@ async def _local(gpus: int | None, cpus: int, port: int, kubeconfig: Path, folde
     on_signals(stop.set)
     watch_stdout(pipes=True)
     try:
-        options = Options(gpus=gpus, cpus=cpus, folder=folder)
         async with Local(options, port=port, directory=Path.cwd(), history=history) as running:
             running.server.write_kubeconfig(kubeconfig, context="fairlead-local")
             typer.echo(f"export KUBECONFIG={kubeconfig}    # fairlead submit script.sh; fairlead queue; kubectl logs POD")
@@ -80,6 +108,7 @@ def agent(
     ] = "",
     name: Annotated[str, typer.Option(help="Name of the node.", show_default="this host's")] = "",
     gpus: GpusOption = None,
+    gpu_topology: TopologyOption = None,
     cpus: CpusOption = 0,
     folder: FolderOption = None,
     log_level: process.LogLevelOption = "info",
@@ -108,5 +137,6 @@ def agent(
         return True
 
     with tempfile.TemporaryDirectory(prefix="fairlead-agent-") as scratch:
-        options = Options(name=name, gpus=gpus, cpus=cpus, folder=folder or Path(scratch))
+        links = _links(gpus, gpu_topology)
+        options = Options(name=name, gpus=gpus, links=links, cpus=cpus, folder=folder or Path(scratch))
         process.run(run, kubeconfig)

@@ -17,6 +17,8 @@ from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import bounds, grouping, pod_specs, selection, starting, targets, views
 from fairlead.cluster.times import seconds
 from fairlead.cluster.workloads import Workloads
+from fairlead.core.links import report
+from fairlead.core.links.matrix import Links, LinksError
 from fairlead.core.mig.parts import sharing_of
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Completed, Group
@@ -28,6 +30,7 @@ from fairlead.core.model.starts import FailedStarts, StartTrouble
 
 _DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 _MOST_IMAGE = 1 << 50  # bytes
+_MOST_REPORTS = 256
 _NO_STATUS = views.PodStatus()
 _NO_NODE_STATUS = views.NodeStatus()
 
@@ -276,6 +279,7 @@ def node(view: views.Node) -> Node:
             allocatable[resource] = quantity.amount(resource, text)
         except QuantityError as refused:
             error = Reason(ReasonCode.INVALID_SPEC, f"node {view.metadata.name}: {resource}: {refused}")
+    links, fault = _links((view.metadata.annotations or {}).get(names.GPU_TOPOLOGY_ANNOTATION))
     return Node(
         name=view.metadata.name,
         allocatable=allocatable,
@@ -288,7 +292,20 @@ def node(view: views.Node) -> Node:
             (name, min(max(each.size_bytes, 0), _MOST_IMAGE)) for each in status.images or () for name in each.names or ()
         ),
         features=tuple(sorted(status.declared_features or ())),
+        links=links,
+        links_fault=fault,
     )
+
+
+@lru_cache(maxsize=_MOST_REPORTS)
+def _links(text: str | None) -> tuple[Links | None, str]:
+    """How the GPUs of a node are connected, and why that cannot be read: nodes of one model have the same text."""
+    if text is None:
+        return None, ""
+    try:
+        return report.read(text), ""
+    except LinksError as error:
+        return None, f"{error.kind}: {error}"
 
 
 def namespace(view: views.Namespace) -> Namespace:

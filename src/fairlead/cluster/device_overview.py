@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from fairlead.api import names
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import device_views as views
 from fairlead.core.dra import model
@@ -87,7 +88,8 @@ class Devices:
         for claim in claims:
             self._take_claim(claim)
         self._states = {
-            name: self._held.on(Inventory(self._slices.pools(node), self._matches)) for name, node in self._nodes.items()
+            name: self._held.on(Inventory(self._slices.pools(node), self._matches, node.links))
+            for name, node in self._nodes.items()
         }
         faults = {
             f"pool {fault.driver}/{fault.name}: {fault.fault}"
@@ -95,6 +97,10 @@ class Devices:
             for fault in state.inventory.faults
         }
         self.mistakes += sorted(faults)
+        for name, state in self._states.items():
+            fault = self._nodes[name].links_fault or state.inventory.connected.fault
+            if fault:
+                self.mistakes.append(f"node {name}: annotation {names.GPU_TOPOLOGY_ANNOTATION}: {fault}")
 
     def _take_slices(self, slices: Iterable[views.ResourceSlice]) -> None:
         for view in slices:

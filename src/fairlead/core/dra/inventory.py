@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from fairlead.core.dra.capacity import consumption
 from fairlead.core.dra.columns import Columns
+from fairlead.core.dra.connected import Connected
 from fairlead.core.dra.model import (
     BLOCKING_EFFECTS,
     Amount,
@@ -25,6 +26,7 @@ from fairlead.core.dra.model import (
     typed,
 )
 from fairlead.core.dra.pools import Pool
+from fairlead.core.links.matrix import Links
 
 Matches = Callable[[str, Device], bool]
 """Whether a CEL expression holds for a device; raises `SelectorFailure` where it errs."""
@@ -82,10 +84,11 @@ class Inventory:
     """The devices that one node can use, by position. It changes only where a slice does.
 
     uses: counters that a device consumes, as (position in `counters`, amount). totals: of each counter. cells: devices that
-    are connected by shared counters, as positions. packings: kept by `packing.py`.
+    are connected by shared counters, as positions. packings: kept by `packing.py`. links: of the node's GPUs, if they are known.
     """
 
-    def __init__(self, pools: Sequence[Pool], matches: Matches) -> None:
+    def __init__(self, pools: Sequence[Pool], matches: Matches, links: Links | None = None) -> None:
+        self._links = links
         self.faults = [each for each in pools if each.fault]
         self.pools = {(each.driver, each.name): each for each in pools if not each.fault}
         self.devices: list[Device] = []
@@ -210,6 +213,11 @@ class Inventory:
         """Whether a device can be used from one node only."""
         device, each = self.devices[index], self.slices[index]
         return (device.reach if each.per_device else each.reach).node != "" or device.binds_to_node
+
+    @cached_property
+    def connected(self) -> Connected:
+        """How the GPUs are connected, as the node's annotation and attributes have it."""
+        return Connected(self.devices, self._links)
 
     @cached_property
     def cells(self) -> list[tuple[int, ...]]:

@@ -3,11 +3,13 @@
 Devices that share counters are valued by what taking one makes impossible: for every size of device in the cell the share of its
 places that is lost, weighted by the size, so that whole devices stay whole as long as partial ones suffice. Devices of a claim
 are kept in as few groups (values of attributes such as the PCIe root) as possible, and in the smallest group that holds all that
-is still needed.
+is still needed. Before all that, GPUs and network cards are taken by how they are connected, where that is known
+(`connected.py`).
 """
 
 from __future__ import annotations
 
+from fairlead.core.dra.connected import Wanted
 from fairlead.core.dra.inventory import Inventory, bits
 from fairlead.core.dra.problem import Position, Slot
 from fairlead.core.dra.search import Search
@@ -26,6 +28,7 @@ class Packed:
             sum(int(_UNIT * amount / inventory.totals[at]) if inventory.totals[at] else 0 for at, amount in uses)
             for uses in inventory.uses
         ]
+        self._wants: dict[int, tuple[int, int, int]] = {}
         self._losses: dict[tuple[int, tuple[int, ...], object], int] = {}
 
     def __call__(self, search: Search, position: Position, slot: Slot, candidates: int, needed: int) -> list[int]:
@@ -34,13 +37,46 @@ class Packed:
         for at, _, device in search.picks:
             if search.problem.positions[at].claim == position.claim:
                 own |= 1 << device
+        first = self._connected(search, position, slot, candidates, needed)
         ranks = [self._ranks(masks, candidates, needed, own) for _, masks in self._groups]
 
         def key(index: int) -> tuple[object, ...]:
             grouped = [rank.get(of[index], (3, 0)) for (of, _), rank in zip(self._groups, ranks, strict=True)]
-            return (*grouped, *self._loss(search, index), index)
+            return (not first >> index & 1, *grouped, *self._loss(search, index), index)
 
         return sorted(bits(candidates), key=key)
+
+    def _connected(self, search: Search, position: Position, slot: Slot, candidates: int, needed: int) -> int:
+        """The devices that are best connected with each other and with those of the claim, if all are GPUs, or network cards."""
+        connected = self._inventory.connected
+        of_gpus, of_cards = not candidates & ~connected.gpus, not candidates & ~connected.cards
+        if not (of_gpus or of_cards) or slot.every or slot.ask.admin or any(each.distinct for each in slot.limits):
+            return 0
+        gpus, cards, allowed = self._later(search, position)
+        own = tuple(device for at, _, device in search.picks if search.problem.positions[at].claim == position.claim)
+        state = search.problem.state
+        usable = self._inventory.all & ~(search.used | state.alone | state.sharing | state.unservable)
+        if of_cards:
+            return connected.cards_first(candidates, Wanted(own, gpus, cards + needed, usable), allowed)
+        sets = [each.masks for each in slot.limits]
+        found = connected.gpus_first(candidates, Wanted(own, gpus + needed, cards, usable), sets)
+        return found or (connected.gpus_first(candidates, Wanted(own, needed, cards, usable), sets) if gpus else 0)
+
+    def _later(self, search: Search, position: Position) -> tuple[int, int, int]:
+        """What later requests of a claim want: how many GPUs, how many network cards, and of which GPUs."""
+        found = self._wants.get(id(position))
+        if found is None:
+            connected, gpus, cards, allowed, after = self._inventory.connected, 0, 0, 0, False
+            for each in search.problem.positions:
+                slot = next((slot for slot in each.slots if slot.refusal is None), None)
+                if after and slot is not None and each.claim == position.claim and not slot.ask.admin:
+                    if not slot.candidates & ~connected.gpus:
+                        gpus, allowed = gpus + slot.count, allowed | slot.candidates
+                    elif not slot.candidates & ~connected.cards:
+                        cards += slot.count
+                after = after or each is position
+            found = self._wants[id(position)] = gpus, cards, allowed
+        return found
 
     @staticmethod
     def _ranks(masks: list[int], candidates: int, needed: int, own: int) -> dict[int, tuple[int, int]]:

@@ -12,9 +12,11 @@ from functools import lru_cache
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from fairlead.core.links.matrix import Links
-from fairlead.core.model.arrays import Ints
+
+Ints = npt.NDArray[np.int64]
 
 _MOST_KEPT = 4096
 """Choices that are remembered for each interconnect."""
@@ -66,6 +68,11 @@ class Choices:
             self._known.clear()
         found = self._known[key] = self._best(*key)
         return found
+
+    def worth(self, chosen: int, free: int, cards: Cards = NO_CARDS) -> tuple[int, int, int]:
+        """By what sets of one size are compared, as in `best`, the larger the better: for sets that were chosen apart."""
+        pairs = int(self._beside(np.array([chosen], np.int64), cards)[0]) if cards.fixed or cards.more else 0
+        return pairs, self.sums.item(chosen), self.sums.item(free & ~chosen)
 
     def forget(self) -> None:
         """Forget choices that were made, so that the next one is found anew."""

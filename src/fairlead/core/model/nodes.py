@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.reasons import Reason
+from fairlead.core.links.matrix import Links
 from fairlead.core.model.selectors import Selector
 
 
@@ -20,7 +21,8 @@ class Node(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """One node.
 
     shares_gpus: fractions of its devices can really be given out there. images: (name, bytes) of what it holds.
-    features: what its kubelet declares to be able to do.
+    features: what its kubelet declares to be able to do. links: how its GPUs are connected, as an annotation has it; links_fault:
+    why that cannot be used.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Node(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     error: Reason | None = None
     images: tuple[tuple[str, int], ...] = ()
     features: tuple[str, ...] = ()
+    links: Links | None = None
+    links_fault: str = ""
 
 
 class NodePool(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

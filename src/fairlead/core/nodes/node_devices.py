@@ -120,8 +120,8 @@ class NodeDevices:
         seen = self._seen.get(node.name)
         if seen is not None and seen.version == version and seen.node is node:
             return seen.state
-        if seen is None or (seen.node is not node and (seen.node.name, seen.node.labels) != (node.name, node.labels)):
-            inventory = Inventory(self.slices.pools(node), self.matches)
+        if seen is None or (seen.node is not node and not _sees_the_same(seen.node, node)):
+            inventory = Inventory(self.slices.pools(node), self.matches, node.links)
         else:
             inventory = seen.inventory
         state = self.held.on(inventory)
@@ -221,3 +221,8 @@ class NodeDevices:
         self.held = Held()
         self._seen.clear()
         self.renew_all()
+
+
+def _sees_the_same(old: Node, new: Node) -> bool:
+    """Whether what a node can use, and how it is connected, is as before."""
+    return (old.name, old.labels, old.links) == (new.name, new.labels, new.links)
