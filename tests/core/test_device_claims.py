@@ -7,6 +7,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.dra import model
 from fairlead.core.dra.model import Allocation, Ask, Chosen, Claim, DeviceClaim, DeviceClass, DeviceId, DeviceTemplate, Request
+from fairlead.core.links.matrix import links_of
 from fairlead.core.model.pods import DeviceUse
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Deallocate, Place
@@ -89,6 +90,28 @@ def test_a_pod_goes_where_its_claim_can_be_allocated():
     transactions = run(state)
     assert placed(transactions) == {"p": "b"}
     assert allocated(transactions) == {"ns/c": ["gpu-0", "gpu-1"]}
+
+
+def bridged(host, *pairs):
+    """A node of four GPUs with NVLink between these pairs."""
+    weights = [[0 if at == to else 400 if {at, to} in pairs else 10 for to in range(4)] for at in range(4)]
+    return msgspec.structs.replace(node(host, gpus=0), links=links_of(weights))
+
+
+def test_a_claim_gets_gpus_that_are_connected_and_a_changed_annotation_counts_from_then_on():
+    state = state_of(gpus("b", 4), claim("c", 2), claim("d", 1), pods=[], hosts=("a",))
+    state.upsert_node(bridged("b", {0, 3}, {1, 2}))
+    state.claims.upsert(claim("c", 2, allocation=held("b", "gpu-0"), users=("x",)))
+    state.upsert_pod(uses("q", "d"))
+    assert allocated(run(state)) == {"ns/d": ["gpu-3"]}, "the other pair stays whole"
+    invariants.check(state)
+    state = state_of(gpus("b", 4), claim("c", 2), claim("d", 2), hosts=("a",))
+    state.upsert_node(bridged("b", {0, 3}, {1, 2}))
+    state.upsert_node(bridged("b", {0, 2}, {1, 3}))
+    state.upsert_pod(uses("p", "c"))
+    assert allocated(run(state)) == {"ns/c": ["gpu-0", "gpu-2"]}
+    state.upsert_pod(uses("q", "d"))
+    assert allocated(run(state)) == {"ns/d": ["gpu-1", "gpu-3"]}
 
 
 def test_a_device_is_given_once():

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import msgspec
 
-from fairlead.core.dra.model import Device, attribute_of
+from fairlead.core.dra.model import Device, Value, attribute_of, typed
 from fairlead.core.dra.weights import is_gpu
 from fairlead.core.links.choice import Cards, Choices, beside, cards_of, choices_of
 from fairlead.core.links.matrix import MOST_GPUS, FaultKind, Links, LinksError, by_place, links_of
@@ -20,6 +21,7 @@ ROOT = "resource.kubernetes.io/pcieRoot"
 NUMA = "resource.kubernetes.io/numaNode"
 
 _NUMBERED = re.compile(r"gpu-(\d{1,3})")
+_MOST_PLACES = 256
 _MOST_SETS = 64
 """Combinations of values of constraints that are compared."""
 
@@ -55,14 +57,12 @@ class Connected:
                 found = _with_places(links, {number: devices[index] for number, index in self._device.items()}, devices, others)
         except LinksError as error:
             self.fault = f"{error.kind}: {error}"
-        if found is None and 1 < len(members) <= MOST_GPUS:
+        self._choices: Choices | None = None
+        if found is not None:
+            self._choices = choices_of(found) if _differ(found) else None
+        elif 1 < len(members) <= MOST_GPUS:
             self._device = dict(enumerate(members))
-            found = by_place(
-                [_place(devices[index], ROOT) for index in members],
-                [_place(devices[index], NUMA) for index in members],
-                [_place(devices[index], ROOT) for index in others],
-            )
-        self._choices: Choices | None = choices_of(found) if found is not None and _differ(found) else None
+            self._choices = _by_attributes([devices[index] for index in members], [devices[index] for index in others])
         if self._choices is None:
             self._device, others = {}, []
         self._number = {index: number for number, index in self._device.items()}
@@ -162,11 +162,38 @@ def _with_places(links: Links, gpus: dict[int, Device], devices: Sequence[Device
     """Links of an annotation with the roots that attributes give, since those are of the cards that claims can have."""
     roots = [_place(gpus[number], ROOT) if number in gpus else None for number in range(links.gpus)]
     cards = [_place(devices[index], ROOT) for index in others]
-    placed = by_place(roots, [None] * links.gpus, cards)
+    placed = by_place(
+        [None if each is None else typed(each) for each in roots],
+        [None] * links.gpus,
+        [typed(each) for each in cards if each is not None],
+    )
     return links_of(links.weights, placed.roots, placed.nics)
 
 
-def _place(device: Device, attribute: str) -> object:
+def _by_attributes(gpus: Sequence[Device], others: Sequence[Device]) -> Choices | None:
+    """The choices among GPUs by their attributes; None: nothing follows from these."""
+    roots, numas = ([_place(each, attribute) for each in gpus] for attribute in (ROOT, NUMA))
+    if all(each is None for each in (*roots, *numas)):
+        return None
+    numbers: dict[object, int] = {}
+    places = [[_number(numbers, each) for each in values] for values in (roots, numas)]
+    cards = tuple(_number(numbers, _place(each, ROOT)) for each in others)
+    return _by_places(tuple(places[0]), tuple(places[1]), cards)
+
+
+def _number(numbers: dict[object, int], value: Value | None) -> int:
+    return -1 if value is None else numbers.setdefault(typed(value), len(numbers))
+
+
+@lru_cache(maxsize=_MOST_PLACES)
+def _by_places(roots: tuple[int, ...], numas: tuple[int, ...], cards: tuple[int, ...]) -> Choices | None:
+    """The same by numbers of the places, -1: not known; nodes of one model have the same numbers."""
+    values = [[None if each < 0 else each for each in places] for places in (roots, numas, cards)]
+    found = by_place(*values)
+    return choices_of(found) if _differ(found) else None
+
+
+def _place(device: Device, attribute: str) -> Value | None:
     """The value of an attribute, as Kubernetes names it, or as the driver does; None: there is none."""
     found = attribute_of(device, attribute)
     return found if found is not None else attribute_of(device, f"{device.driver}/{attribute.rpartition('/')[2]}")

@@ -29,6 +29,7 @@ class Packed:
             for uses in inventory.uses
         ]
         self._wants: dict[int, tuple[int, int, int]] = {}
+        self._chosen: dict[int, int] = {}
         self._losses: dict[tuple[int, tuple[int, ...], object], int] = {}
 
     def __call__(self, search: Search, position: Position, slot: Slot, candidates: int, needed: int) -> list[int]:
@@ -58,9 +59,16 @@ class Packed:
         usable = self._inventory.all & ~(search.used | state.alone | state.sharing | state.unservable)
         if of_cards:
             return connected.cards_first(candidates, Wanted(own, gpus, cards + needed, usable), allowed)
+        mine = sum(1 << each for each in own) & connected.gpus
+        chosen = self._chosen.get(position.claim, 0)
+        if chosen.bit_count() == mine.bit_count() + needed + gpus and not mine & ~chosen and not chosen & ~mine & ~candidates:
+            return chosen & ~mine  # what was best before the first of them was taken still is
         sets = [each.masks for each in slot.limits]
         found = connected.gpus_first(candidates, Wanted(own, gpus + needed, cards, usable), sets)
-        return found or (connected.gpus_first(candidates, Wanted(own, needed, cards, usable), sets) if gpus else 0)
+        if not found and gpus:
+            found = connected.gpus_first(candidates, Wanted(own, needed, cards, usable), sets)
+        self._chosen[position.claim] = found | mine
+        return found
 
     def _later(self, search: Search, position: Position) -> tuple[int, int, int]:
         """What later requests of a claim want: how many GPUs, how many network cards, and of which GPUs."""

@@ -14,12 +14,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.core.links.matrix import Links
+from fairlead.core.links.matrix import MOST_GPUS, MOST_WEIGHT, Links
 
 Ints = npt.NDArray[np.int64]
 
 _MOST_KEPT = 4096
 """Choices that are remembered for each interconnect."""
+
+_BITS = (MOST_WEIGHT * MOST_GPUS * (MOST_GPUS - 1) // 2).bit_length()
+"""Of a sum over all pairs; two of them and a number of GPUs fit an integer of 64 bits."""
 
 _MOST_TABLES = 64
 """Interconnects whose tables are kept: nodes of one model share one."""
@@ -82,16 +85,16 @@ class Choices:
         if not 0 <= count <= self.links.gpus or (allowed | required).bit_count() < count:
             return None
         sets = self._sets[count]
-        sets = sets[(sets & ~(allowed | required)) == 0]
-        if required:
-            sets = sets[(sets & required) == required]
+        closed = len(self.sums) - 1 & ~(allowed | required)
+        if closed or required:
+            sets = sets[(sets & (closed | required)) == required]
         if not len(sets):
             return None
+        # One integer to compare by; the first of equals is the smallest mask.
+        worth = (self.sums[sets] << _BITS) + self.sums[free & ~sets]
         if cards.fixed or cards.more:
-            sets = _most(sets, self._beside(sets, cards))
-        sets = _most(sets, self.sums[sets])
-        sets = _most(sets, self.sums[free & ~sets])
-        return int(sets[0])
+            worth += self._beside(sets, cards) << 2 * _BITS
+        return sets.item(int(worth.argmax()))
 
     def _beside(self, sets: Ints, cards: Cards) -> Ints:
         """How many GPUs of each set have a network card of their own root."""
@@ -145,11 +148,6 @@ def cards_of(links: Links, fixed: Sequence[int], free: Sequence[int], more: int)
 
 def _at(counts: tuple[int, ...], number: int) -> int:
     return counts[number] if number < len(counts) else 0
-
-
-def _most(sets: Ints, values: Ints) -> Ints:
-    most: Ints = sets[values == values.max()]
-    return most
 
 
 def _sums(weights: Sequence[Sequence[int]]) -> Ints:

@@ -16,13 +16,11 @@ import numpy as np
 
 from fairlead.core.links.choice import choices_of
 from fairlead.core.links.matrix import Links
-from fairlead.core.model.arrays import Ints
+from fairlead.core.model.arrays import Ints, Mask
 from fairlead.simulation.gpusets.machines import Machine
 
 Rule = Callable[[int, int], int]
 """(free GPUs, how many) -> the set that is chosen; there are enough."""
-
-_AFTER_ALL = 1 << 30
 
 RULES = ("ours", "exhaustive", "best_effort", "first_fit", "random")
 
@@ -106,52 +104,69 @@ class BestEffort:
     """The rule of go-gpuallocator; divisions of a set are remembered, since they are divisions of what a larger one leaves."""
 
     def __init__(self, links: Links) -> None:
-        self._weights = links.weights
-        self._scores: dict[int, int] = {}
-        self._best: dict[tuple[int, int, bool], tuple[int, tuple[int, ...]]] = {}
+        self._sums = choices_of(links).sums
+        self._known: dict[tuple[int, bool], tuple[Ints, Ints]] = {}
+        self._places: dict[tuple[int, int, int], tuple[Ints, Mask]] = {}
 
     def __call__(self, free: int, count: int) -> int:
         """See `Rule`."""
         if count == 1:
             return free & -free
-        _, division = self._divided(free, count, bool(free.bit_count() % count))
-        return max((each for each in division if each.bit_count() == count), key=self._score)
+        smaller = bool(free.bit_count() % count)
+        self._divide(free, count, smaller)
+        sets = []
+        while free:
+            chosen = self._of(count, smaller)[1].item(free)
+            sets.append(chosen)
+            free, smaller = free ^ chosen, smaller and chosen.bit_count() == count
+        return max((each for each in sets if each.bit_count() == count), key=self._sums.item)
 
-    def _divided(self, free: int, count: int, smaller: bool) -> tuple[int, tuple[int, ...]]:
-        """(score, sets) of the best division; smaller: whether the smaller set is still to be made."""
-        if not free:
-            return 0, ()
-        key = free, count, smaller
-        found = self._best.get(key)
+    def _of(self, count: int, smaller: bool) -> tuple[Ints, Ints]:
+        """By set of GPUs the score of its best division, -1: not known, and the set in it that has the lowest GPU."""
+        found = self._known.get((count, smaller))
         if found is None:
-            best = -1
-            sets: tuple[int, ...] = ()
-            for chosen, short in self._firsts(free, count, smaller):
-                score, others = self._divided(free ^ chosen, count, smaller and not short)
-                if score + self._score(chosen) > best:
-                    best, sets = score + self._score(chosen), (chosen, *others)
-            found = self._best[key] = best, sets
+            scores: Ints = np.full(len(self._sums), -1, np.int64)
+            scores[0] = 0
+            found = self._known[count, smaller] = scores, np.zeros(len(self._sums), np.int64)
         return found
 
-    @staticmethod
-    def _firsts(free: int, count: int, smaller: bool) -> list[tuple[int, bool]]:
-        """The sets that the lowest GPU can be in, with whether it is the smaller one, in lexicographic order."""
-        first, *others = _members(free)
-        short = free.bit_count() % count if smaller else 0
-        sizes = [(count, False), *([(short, True)] if short else [])]
-        found = []
-        for size, is_short in sizes:
-            if size <= len(others) + 1:
-                found += [((first, *rest), is_short) for rest in combinations(others, size - 1)]
-        # What fills up the smaller set comes after all GPUs.
-        found.sort(key=lambda each: (*each[0], *[_AFTER_ALL] * (count - len(each[0]))))
-        return [(sum(1 << at for at in members), is_short) for members, is_short in found]
+    def _divide(self, free: int, count: int, smaller: bool) -> int:
+        """The score of the best division; smaller: whether the smaller set is still to be made."""
+        scores, firsts = self._of(count, smaller)
+        if scores[free] >= 0:
+            return scores.item(free)
+        members: Ints = np.array([*(1 << at for at in _members(free)), 0], np.int64)
+        groups, short = self._firsts(free.bit_count(), count, free.bit_count() % count if smaller else 0)
+        sets: Ints = members[groups].sum(axis=1)
+        totals: Ints = self._sums[sets].copy()
+        for kind in (False, True) if smaller else (False,):
+            of_kind = np.flatnonzero(short == kind)
+            rest, still = free ^ sets[of_kind], smaller and not kind
+            known = self._of(count, still)[0]
+            for each in rest[known[rest] < 0].tolist():
+                self._divide(each, count, still)
+            totals[of_kind] += known[rest]
+        best = int(totals.argmax())  # the first of equals
+        scores[free], firsts[free] = totals[best], sets[best]
+        return int(totals[best])
 
-    def _score(self, chosen: int) -> int:
-        found = self._scores.get(chosen)
+    def _firsts(self, size: int, count: int, short: int) -> tuple[Ints, Mask]:
+        """Of so many GPUs the sets that the first can be in, with whether it is the smaller one, in lexicographic order.
+
+        What fills up the smaller set counts as one more GPU, after all others.
+        """
+        key = size, count, short
+        found = self._places.get(key)
         if found is None:
-            found = sum(self._weights[one][two] for one, two in combinations(_members(chosen), 2))
-            self._scores[chosen] = found
+            sizes = [(count, False), *([(short, True)] if short else [])]
+            groups = sorted(
+                ((0, *rest, *[size] * (count - of)), is_short)
+                for of, is_short in sizes
+                if of <= size
+                for rest in combinations(range(1, size), of - 1)
+            )
+            found = np.array([each for each, _ in groups], np.int64), np.array([is_short for _, is_short in groups], np.bool_)
+            self._places[key] = found
         return found
 
 
