@@ -46,7 +46,7 @@ COMMANDS = {
     "devices, hard": "bench dra --hard",
     "devices, gangs": "bench dra --gangs 500",
     "devices, API server": "bench dra --api",
-    "GPU sets": "bench gpusets --seeds 1-10 --events 400",
+    "GPU sets": "bench gpusets --seeds 1-20 --events 400",
     "fuzz": "bench fuzz --pods 100000",
     "worlds, evictions": "bench worlds --kind evictions --seeds 0-1999",
     "worlds, victims": "bench worlds --kind victims --seeds 0-1999",

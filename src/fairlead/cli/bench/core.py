@@ -36,7 +36,7 @@ def placement(
 
 @app.command()
 def gpusets(
-    seeds: Annotated[str, typer.Option(help="Seeds of arrivals and departures, e.g. 1-10 or 1,7,42.")] = "1-10",
+    seeds: Annotated[str, typer.Option(help="Seeds of arrivals and departures, e.g. 1-20 or 1,7,42.")] = "1-20",
     events: Annotated[int, typer.Option(min=10, max=1_000_000, help="Arrivals and departures of each seed and machine.")] = 400,
     output: OutputOption = Output.TABLE,
 ) -> None:
