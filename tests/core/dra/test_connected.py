@@ -28,6 +28,8 @@ MACHINES = {each.name: each.links for each in machines()}
 
 
 def kinds(expression, each):
+    if expression.startswith("name="):
+        return expression == f"name={each.name}"
     return matches(expression, each) if each.driver == GPU else each.driver == NIC and expression == "kind=nic"
 
 
@@ -105,6 +107,16 @@ def test_gpus_and_network_cards_are_under_one_root(cards_first):
     assert {each // 2 for each in numbers(two)} == numbers(two, NIC)
     (more,) = solve(state, wants(2, cards=1, cards_first=cards_first), classes=CLASSES, options=PACKED)
     assert {each // 2 for each in numbers(more)} == numbers(more, NIC)
+
+
+@pytest.mark.parametrize("cards_first", [False, True])
+def test_only_cards_that_the_claim_can_get_count(cards_first):
+    devices = [gpu(each, **{ROOT: f"pci{each // 2}"}) for each in range(8)] + [nic(each, f"pci{each}") for each in range(4)]
+    card = msgspec.structs.replace(ask("n", 1, "name=nic-3"), device_class="nic")
+    wanted = claim(*([card, ask("g", 2)] if cards_first else [ask("g", 2), card]))
+    (found,) = solve(here(devices), wanted, classes=CLASSES, options=PACKED)
+    assert numbers(found) == {6, 7}
+    assert numbers(found, NIC) == {3}
 
 
 def test_a_constraint_is_kept_and_the_best_value_taken():

@@ -27,7 +27,10 @@ _MOST_SETS = 64
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a claim still wants. own: devices that it has. gpus, cards: how many more. usable: devices that nothing else holds."""
+    """What a claim still wants. own: devices that it has. gpus, cards: how many more.
+
+    usable: GPUs that nothing else holds, and of the network cards those that it can get.
+    """
 
     own: tuple[int, ...]
     gpus: int
@@ -79,10 +82,9 @@ class Connected:
         choices = self._choices
         if choices is None:
             return 0
-        own = self._numbers(wanted.own)
-        required = sum(1 << each for each in own)
+        required = self._numbers(wanted.own)
         free = self._numbers_of(wanted.usable)
-        count = len(own) + wanted.gpus
+        count = required.bit_count() + wanted.gpus
         cards = self._wanted_cards(wanted)
         best: tuple[tuple[int, int, int], int] | None = None
         for allowed in _combined(candidates, sets, wanted.gpus):
@@ -101,7 +103,7 @@ class Connected:
         choices = self._choices
         if choices is None:
             return 0
-        gpus = sum(1 << each for each in self._numbers(wanted.own))
+        gpus = self._numbers(wanted.own)
         if wanted.gpus:
             free = self._numbers_of(wanted.usable)
             found = choices.best(
@@ -120,8 +122,8 @@ class Connected:
         free = [self._card[each] for each in _bits(wanted.usable & self.cards)] if wanted.cards else []
         return cards_of(self._choices.links, fixed, free, wanted.cards)
 
-    def _numbers(self, devices: Iterable[int]) -> list[int]:
-        return [self._number[each] for each in devices if each in self._number]
+    def _numbers(self, devices: Iterable[int]) -> int:
+        return _mask({self._number[each] for each in devices if each in self._number})
 
     def _numbers_of(self, devices: int) -> int:
         return sum(1 << self._number[each] for each in _bits(devices & self.gpus))

@@ -54,9 +54,10 @@ class Packed:
         if not (of_gpus or of_cards) or slot.every or slot.ask.admin or any(each.distinct for each in slot.limits):
             return 0
         gpus, cards, allowed = self._later(search, position)
+        gettable = connected.gpus | allowed | (candidates if of_cards else 0)
         own = tuple(device for at, _, device in search.picks if search.problem.positions[at].claim == position.claim)
         state = search.problem.state
-        usable = self._inventory.all & ~(search.used | state.alone | state.sharing | state.unservable)
+        usable = gettable & ~(search.used | state.alone | state.sharing | state.unservable)
         if of_cards:
             return connected.cards_first(candidates, Wanted(own, gpus, cards + needed, usable), allowed)
         mine = sum(1 << each for each in own) & connected.gpus
@@ -71,7 +72,7 @@ class Packed:
         return found
 
     def _later(self, search: Search, position: Position) -> tuple[int, int, int]:
-        """What later requests of a claim want: how many GPUs, how many network cards, and of which GPUs."""
+        """What later requests of a claim want: how many GPUs, how many network cards, and of which of both."""
         found = self._wants.get(id(position))
         if found is None:
             connected, gpus, cards, allowed, after = self._inventory.connected, 0, 0, 0, False
@@ -81,7 +82,7 @@ class Packed:
                     if not slot.candidates & ~connected.gpus:
                         gpus, allowed = gpus + slot.count, allowed | slot.candidates
                     elif not slot.candidates & ~connected.cards:
-                        cards += slot.count
+                        cards, allowed = cards + slot.count, allowed | slot.candidates
                 after = after or each is position
             found = self._wants[id(position)] = gpus, cards, allowed
         return found
