@@ -48,8 +48,33 @@ def _set(tree: Tree, request: Request, each: Set) -> Iterator[str]:
     inner, outer = each.rules.required, request.rules.required
     if inner is not None and outer is not None and inner < outer:
         yield "the required level of a set is wider than that of its gang"
+    if each.spares < 0:
+        yield f"{each.spares} spares"
+    if each.spares and len(each.groups) != 1:
+        yield f"a set with spares has one group, not {len(each.groups)}"
+    if each.balanced:
+        yield from _balanced(tree, request, each)
     for group in each.groups:
         yield from _group(tree, request, each, group)
+
+
+def _balanced(tree: Tree, request: Request, each: Set) -> Iterator[str]:
+    if len(each.groups) != 1:
+        yield f"a balanced set has one group, not {len(each.groups)}"
+        return
+    rules = each.rules.preferred if each.rules.preferred is not None else request.rules.preferred
+    target = rules if rules is not None else max(tree.depth - 1, 0)
+    outer = [one.level for one in each.groups[0].slices[:1]]
+    if each.copies > 1 and each.rules.required is not None:
+        outer = [each.rules.required]
+    elif each.rules.required is not None and each.rules.required >= target:
+        yield "one domain of the required level has no equal parts at a level that is not narrower"
+    if request.rules.required is not None and request.rules.required >= target:
+        yield "one domain of the required level has no equal parts at a level that is not narrower"
+    if each.copies > 1 and (each.rules.required is None or not alike(each)):
+        yield "equal parts of copies that are not in one domain each, or whose last slice is incomplete"
+    if outer and outer[0] < target:
+        yield "slices, or copies, that lie in wider domains than those with equal parts"
 
 
 def _group(tree: Tree, request: Request, each: Set, group: Group) -> Iterator[str]:
@@ -70,6 +95,12 @@ def _group(tree: Tree, request: Request, each: Set, group: Group) -> Iterator[st
             yield f"slices of {one.size} pods do not divide slices of {size}" if size else f"a slice of {one.size} pods"
             return
         level, size = one.level, one.size
+
+
+def alike(each: Set) -> bool:
+    """Whether the copies of a set with one group are slices of one group: none has an incomplete slice of its own."""
+    group = each.groups[0]
+    return not group.slices or (group.pods + each.spares) % group.slices[0].size == 0
 
 
 def _asked(request: Request) -> Iterator[tuple[int, int]]:

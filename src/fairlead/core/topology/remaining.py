@@ -20,6 +20,13 @@ class Remaining:
         self.fits: list[Ints] = [each.copy() for each in self._given]
         self._put: dict[int, dict[int, int]] = {}
 
+    def reset(self) -> None:
+        """Nothing was put anywhere."""
+        for row in self._put:
+            for fits, given in zip(self.fits, self._given, strict=True):
+                fits[row] = given[row]
+        self._put.clear()
+
     def put(self, row: int, shape: int, pods: int) -> None:
         """So many pods of a shape are on a row now."""
         held = self._put.setdefault(row, {})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fairlead.core.model.arrays import Ints
+from fairlead.core.model.arrays import Ints, Mask
 
 
 class Slice(NamedTuple):
@@ -47,11 +47,16 @@ class Set(NamedTuple):
     """Pods with rules of their own: those of one role, or of one subgroup.
 
     copies: so many sets alike, each of which keeps `rules.required` by itself.
+    balanced: the domains of the preferred level (of the narrowest level with labels, where none is preferred) that are used get
+    equal numbers of units, up to one. A unit is an outermost slice, or a copy, or a pod.
+    spares: so many further pods have places under the same rules, for each copy; `Place.spare` marks them.
     """
 
     groups: tuple[Group, ...]
     rules: Rules = Rules()
     copies: int = 1
+    balanced: bool = False
+    spares: int = 0
 
 
 class Request(NamedTuple):
@@ -66,6 +71,7 @@ class Request(NamedTuple):
     sets: tuple[Set, ...]
     rules: Rules = Rules()
     free: Ints | None = None
+    whole: Mask | None = None
 
 
 class Place(NamedTuple):
@@ -75,6 +81,7 @@ class Place(NamedTuple):
     group: int
     pods: int
     copy: int = 0
+    spare: bool = False
 
 
 class Placement(NamedTuple):
