@@ -59,7 +59,7 @@ def _set(random: Random, levels: int, rules: Rules, shapes: int, most: int) -> S
     groups = []
     for _ in range(2 if several else 1):
         pods = random.randint(1, max(1, most // copies // (2 if several else 1)))
-        slices = []
+        slices: list[Slice] = []
         level, size = max(own.required or 0, rules.required or 0), pods
         for _ in range(random.choice((0, 0, 1, 1, 2, 3))):
             level = random.randint(level, levels)

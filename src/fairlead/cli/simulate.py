@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from fairlead.cli import simulate_mig
+from fairlead.cli import simulate_mig, simulate_topology
 from fairlead.cli.choices import Durations, FaultsWorkload, JobsPolicy, Strategy, Trace
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 from fairlead.cli.seeds import parse_seeds
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Traces and faults through the production scheduler.", no_args_is_help=True)
 app.command()(simulate_mig.mig)
+app.command()(simulate_topology.topology)
 
 _SHOWN_RUNS = 4
 _PHILLY_DAYS = 61.0  # October and November

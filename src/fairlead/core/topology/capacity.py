@@ -29,14 +29,12 @@ class Capacity:
         """For each level which member of the chain is counted there."""
         self.units: list[Ints] = [np.zeros(0, np.int64)] * (tree.depth + 1)
         self.rest: list[Mask] = [np.zeros(0, np.bool_)] * (tree.depth + 1)
-        units = np.bincount(tree.domain[tree.depth], weights=fits, minlength=tree.sizes[tree.depth]).astype(np.int64)
+        units = np.asarray(fits, np.int64)[tree.order]
         rest: Mask = np.ones(len(units), np.bool_)
         at = len(self.chain) - 1
         for level in range(tree.depth, -1, -1):
             if level < tree.depth:
-                parent, size = tree.parent[level + 1], tree.sizes[level]
-                units = np.bincount(parent, weights=units, minlength=size).astype(np.int64)
-                rest = np.bincount(parent, weights=rest, minlength=size) > 0
+                units, rest = tree.up(units, level + 1), tree.any_up(rest, level + 1)
             while at and self.chain[at - 1].level == level:
                 units, rest = self._grouped(at - 1, units, rest)
                 at -= 1

@@ -46,6 +46,7 @@ class _Search:
     request: Request
     remaining: Remaining = field(init=False)
     used: set[int] = field(init=False, default_factory=set)
+    _counted: tuple[tuple[object, ...], Capacity] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         request = self.request
@@ -98,18 +99,24 @@ class _Search:
         spreads: list[tuple[Spread, int]] = []
         for each in sets:
             for group in each.groups:
-                fits = self.remaining.fits[group.shape]
                 pods = (group.pods + each.spares) * (each.copies if all_copies else 1)
-                capacity = Capacity(tree, _chain(each, group, copies=all_copies), pods, fits)
+                capacity = self._capacity(_chain(each, group, copies=all_copies), pods, group.shape)
                 enough &= capacity.holds(level, pods)[low:high]
                 lost += self.losses[group.shape].of(level, domains, np.array([pods]))[:, 0]
                 spreads.append((self._spread(capacity, each, group), pods))
         able = (domains[enough]).tolist()
-        fewest = {at: sum(spread.domains(level, at, pods) for spread, pods in spreads) for at in able}
+        fewest = {at: sum(spread.domains(level, at, pods) for spread, pods in spreads if level < spread.target) for at in able}
         target = self._target(self.request.rules.preferred)
         new = {at: level == target and at not in self.used for at in able}
         able.sort(key=lambda at: (fewest[at], new[at], lost[at - low], at))
         return [(level, at) for at in able]
+
+    def _capacity(self, chain: tuple[Slice, ...], pods: int, shape: int) -> Capacity:
+        """Counted once, as long as nothing is put anywhere."""
+        key = (self.remaining.changes, chain, pods, shape)
+        if self._counted is None or self._counted[0] != key:
+            self._counted = (key, Capacity(self.tree, chain, pods, self.remaining.fits[shape]))
+        return self._counted[1]
 
     def _spread(self, capacity: Capacity, each: Set, group: Group) -> Spread:
         rules = self.request.rules
@@ -159,7 +166,7 @@ class _Search:
         """Places for copies of one group in one domain, put there; None: they do not fit. Raises `NoBalance`."""
         group = each.groups[number]
         pods = group.pods + each.spares
-        capacity = Capacity(self.tree, _chain(each, group, copies=copies > 1), pods * copies, self.remaining.fits[group.shape])
+        capacity = self._capacity(_chain(each, group, copies=copies > 1), pods * copies, group.shape)
         if not capacity.fits(*home):
             return None
         rows = list(self._spread(capacity, each, group).rows(*home, pods * copies))

@@ -32,7 +32,7 @@ class Loss:
         columns = [each[tree.order] for each in amounts]
         for level in range(tree.depth, -1, -1):
             self._whole[level], self._pods[level], self._beside[level], self._rows[level] = columns
-            columns = [tree.up(each, level, level - 1) for each in columns] if level else columns
+            columns = [tree.up(each, level) for each in columns] if level else columns
         self._largest = [float(each.max(initial=1)) for each in self._rows]
 
     def whole_rows(self, low: int, high: int) -> Mask:

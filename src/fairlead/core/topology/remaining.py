@@ -19,6 +19,8 @@ class Remaining:
         self._given: list[Ints] = [np.maximum(np.asarray(each.fits, np.int64), 0) for each in request.shapes]
         self.fits: list[Ints] = [each.copy() for each in self._given]
         self._put: dict[int, dict[int, int]] = {}
+        self.changes = 0
+        """How often something was put or taken back."""
 
     def reset(self) -> None:
         """Nothing was put anywhere."""
@@ -26,6 +28,7 @@ class Remaining:
             for fits, given in zip(self.fits, self._given, strict=True):
                 fits[row] = given[row]
         self._put.clear()
+        self.changes += 1
 
     def put(self, row: int, shape: int, pods: int) -> None:
         """So many pods of a shape are on a row now."""
@@ -40,6 +43,7 @@ class Remaining:
         self._update(row, held)
 
     def _update(self, row: int, held: dict[int, int]) -> None:
+        self.changes += 1
         for number, fits in enumerate(self.fits):
             own, most = held.get(number, 0), int(self._given[number][row])
             others = {shape: pods for shape, pods in held.items() if pods and shape != number}

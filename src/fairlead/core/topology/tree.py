@@ -44,6 +44,12 @@ class Tree:
             above, known = self._add(above, own, known)
         self._add(above, np.arange(rows, dtype=np.int64), np.ones(rows, np.bool_))
         self.sizes = [len(each) for each in self.parent]
+        # Domains are numbered in topology order: those inside one follow each other.
+        self._first = [
+            np.searchsorted(self.parent[level + 1], np.arange(self.sizes[level] + 1)).astype(np.int64)
+            for level in range(self.depth)
+        ]
+        self._inside = [each.tolist() for each in self._first]
         self.order: Ints = np.argsort(self.domain[self.depth], kind="stable")
         """The rows in topology order: those of one domain side by side, at every level. Domains of `depth` have this order."""
 
@@ -81,17 +87,14 @@ class Tree:
             domain = int(self.parent[each][domain])
         return "/".join(reversed(parts))
 
-    def up(self, amounts: Ints, level: int, to: int) -> Ints:
-        """Amounts of the domains of a level, summed in those of a wider one."""
-        for each in range(level, to, -1):
-            amounts = np.bincount(self.parent[each], weights=amounts, minlength=self.sizes[each - 1]).astype(np.int64)
-        return amounts
+    def up(self, amounts: Ints, level: int) -> Ints:
+        """Amounts of the domains of a level, summed in those of the next wider one."""
+        found: Ints = np.add.reduceat(amounts, self._first[level - 1][:-1]) if len(amounts) else amounts
+        return found
 
-    def ancestors(self, level: int, to: int) -> Ints:
-        """For each domain of a level the domain of a wider one, or of the same, that it lies in; shape (domains,)."""
-        found: Ints = np.arange(self.sizes[level], dtype=np.int64)
-        for each in range(level, to, -1):
-            found = self.parent[each][found]
+    def any_up(self, marks: Mask, level: int) -> Mask:
+        """Whether any of the domains of a level is marked, for those of the next wider one."""
+        found: Mask = np.logical_or.reduceat(marks, self._first[level - 1][:-1]) if len(marks) else marks
         return found
 
     def inside(self, level: int, domain: int, to: int) -> tuple[int, int]:
@@ -103,7 +106,7 @@ class Tree:
             return 0, self.sizes[to]
         low, high = domain, domain + 1
         for each in range(level + 1, to + 1):
-            low, high = (int(at) for at in np.searchsorted(self.parent[each], (low, high)))
+            low, high = self._inside[each - 1][low], self._inside[each - 1][high]
         return low, high
 
     def members(self, level: int, domain: int) -> Ints:

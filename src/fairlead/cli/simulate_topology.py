@@ -1,0 +1,98 @@
+"""`fairlead simulate topology`: gangs of whole nodes on a real fabric, under all rules on the same arrivals."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead.cli.choices import TopologyProtocol
+from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
+from fairlead.cli.seeds import parse_seeds
+
+if TYPE_CHECKING:
+    from fairlead.simulation.topology.report import FloorsResult
+
+_LOADS = "0.92,0.80"
+_ARRIVALS = 12_000
+
+
+def topology(
+    fabric: Annotated[
+        str, typer.Option(help="CSV of hosts with the columns PSW and ASW; or a folder of FAIRLEAD_TRACES with topo.csv.")
+    ] = "lingjun2023",
+    protocol: Annotated[
+        TopologyProtocol, typer.Option(help="floors: a gang starts whenever enough nodes are free anywhere.")
+    ] = "floors",
+    seeds: Annotated[str, typer.Option(help="Seeds, e.g. 1-10 or 1,7,42.")] = "1-10",
+    loads: Annotated[str, typer.Option(help="Offered loads, separated by commas; 1 is what all nodes can do.")] = _LOADS,
+    arrivals: Annotated[
+        int, typer.Option(min=8, max=1_000_000, help="Gangs of each seed; the first quarter is not counted.")
+    ] = _ARRIVALS,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Gangs on a network with levels: how many leaves they span, beside the fewest possible, under each rule."""
+    from fairlead.simulation.topology import fabric as fabrics
+    from fairlead.simulation.topology import floors, report
+    from fairlead.simulation.traces import TraceError
+
+    try:
+        numbers = parse_seeds(seeds)
+    except ValueError as error:
+        fail(f"--seeds {seeds!r} is not a list of numbers and ranges: {error}", Exit.USAGE)
+    if protocol != "floors":
+        fail(f"--protocol {protocol} is not measured", Exit.USAGE)
+    chosen = _loads(loads)
+    try:
+        read = fabrics.read(_file(fabric))
+    except TraceError as error:
+        fail(str(error))
+    if max(floors.SIZES) > read.hosts:
+        fail(f"{fabric}: {read.hosts} hosts, the largest gang has {max(floors.SIZES)}")
+    with progress("gangs") as shown:
+        result = report.compare(read, numbers, chosen, arrivals=arrivals, progress=shown)
+    emit(result, output, lambda: _show(result))
+
+
+def _file(fabric: str) -> Path:
+    traces = os.environ.get("FAIRLEAD_TRACES")
+    named = Path(traces, fabric, "topo.csv") if traces else None
+    if Path(fabric).is_file() or named is None:
+        return Path(fabric)
+    return named
+
+
+def _loads(loads: str) -> list[float]:
+    try:
+        found = [float(load) for load in loads.split(",")]
+    except ValueError:
+        found = [math.nan]
+    if not all(math.isfinite(load) and 0 < load <= 10 for load in found):
+        fail(f"--loads {loads!r} must be numbers above 0 and at most 10, separated by commas", Exit.USAGE)
+    return found
+
+
+def _show(result: FloorsResult) -> None:
+    for load, one in result.loads.items():
+        rows: list[Mapping[str, object]] = [
+            {
+                "rule": name,
+                "mean": f"{one.mean[name]:.3f}",
+                "lowest": f"{min(by_seed.values()):.3f}",
+                "highest": f"{max(by_seed.values()):.3f}",
+            }
+            for name, by_seed in one.leaves_over_ideal.items()
+        ]
+        rows += [
+            {"rule": "clairvoyant schedule", "mean": f"{one.mean_schedule:.3f}"},
+            {"rule": "clairvoyant bound", "mean": f"{one.mean_bound:.3f}"},
+        ]
+        print_table(
+            f"leaves over the ideal, load {load}: below best-fit on {one.below_best_fit} of {result.seeds} seeds, "
+            f"{one.way_to_schedule:.0%} of the way to the schedule, {one.way_to_bound:.0%} to the bound",
+            rows,
+        )
