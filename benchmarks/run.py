@@ -104,6 +104,9 @@ COMMANDS = {
         for seed in (1, 2, 3, 4)
         for nodes in (60, 70)
     },
+    "topology": f"simulate topology --fabric {TRACES}/lingjun2023/topo.csv --protocol floors",
+    "topology, exact": "bench topology --exact",
+    "topology, decision": "bench topology --decide",
     "mig": "simulate mig --moves",
     "mig, reconfigured": "bench mig",
     "mig, any profile": f"simulate mig --speeds {MISO}/a100_mig_step_seconds.json",

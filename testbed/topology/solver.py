@@ -6,7 +6,11 @@ level, one for each domain of the preferred level that is used. Equal parts: one
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +28,24 @@ class Undecided(Exception):
 
 def fewest(labels: Labels, request: Request) -> int | None:
     """The fewest domains of the preferred level, or None; raises `Undecided`."""
+    with _quiet():
+        return _fewest(labels, request)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The solver greets on standard output, which is for results: let it greet on standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _fewest(labels: Labels, request: Request) -> int | None:
     each = request.sets[0]
     if not each.balanced:
         return _Program(labels, request).solve()
