@@ -22,13 +22,13 @@ def typed(*words, **environment):
 
 def test_all_rules_are_compared(fabric):
     shown = typed(
-        "simulate", "topology", "--fabric", str(fabric), "--seeds", "1-2", "--loads", "0.8", "--arrivals", "200", "-o", "json"
+        "simulate", "topology", "--fabric", str(fabric), "--seeds", "1-2", "--loads", "0.8", "--arrivals", "80", "-o", "json"
     )
     assert shown.exit_code == 0, shown.output
     one = json.loads(shown.stdout)["loads"]["0.8"]
     assert set(one["leaves_over_ideal"]["fairlead"]) == set(one["clairvoyant_bound"]) == {"1", "2"}
     table = typed(
-        "simulate", "topology", "--fabric", "lab", "--seeds", "1", "--arrivals", "100", FAIRLEAD_TRACES=str(fabric.parents[1])
+        "simulate", "topology", "--fabric", "lab", "--seeds", "1", "--arrivals", "60", FAIRLEAD_TRACES=str(fabric.parents[1])
     )
     assert table.exit_code == 0, table.output
     assert "clairvoyant bound" in table.stdout

@@ -21,7 +21,7 @@ Places = dict[int, int]
 class Moment(NamedTuple):
     """What a rule is given. free: free nodes by leaf. ends: by leaf, when running gangs end there, and with how many nodes.
 
-    now, end: the time, and when the gang will end; life: the mean time that a gang runs; only `clairvoyant` reads them and `ends`.
+    now, end: the time, and when the gang will end; life: the mean time of a gang; only `clairvoyant` reads these, and `ends`.
     """
 
     free: list[int]
