@@ -10,9 +10,9 @@ import pytest
 from fairlead.cluster import claim_status, device_views
 from fairlead.cluster.kubernetes import device_claims
 from fairlead.cluster.kubernetes.client import ApiError
-from fairlead.cluster.port import Outcome
+from fairlead.cluster.port import Allocated, Outcome
 from fairlead.cluster.translate import Change
-from fairlead.core.model.allocations import Allocation, Chosen, DeviceId, Toleration
+from fairlead.core.model.allocations import Allocation, Chosen, DeviceId, FailedDevice, Toleration
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef
 
@@ -80,7 +80,7 @@ def binding(*choices):
 def test_a_claim_is_allocated_and_reserved_by_two_writes():
     server = Server("c")
     decided = binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))
-    assert asyncio.run(server.claims.allocate(decided)) == (Outcome.DONE, "")
+    assert asyncio.run(server.claims.allocate(decided)) == Allocated(Outcome.DONE)
     assert server.writes == [("ns/c", False), ("ns/c", True)]
     status = server.objects["ns/c"]["status"]
     assert status["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
@@ -110,10 +110,10 @@ def test_a_claim_that_changes_in_between_is_not_allocated():
         server.put("ns/c", {**found, "status": {"allocation": claim_status.allocation(allocation("gpu-1"))}})
 
     server.before_status = interfere
-    outcome, message = asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))))
+    outcome, message, _ = asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))))
     assert (outcome, "was allocated other devices" in message) == (Outcome.REFUSED, True)
     assert claim_status.devices_of(server.objects["ns/c"]["status"]["allocation"])[0][3] == "gpu-1"
-    outcome, message = asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))))
+    outcome, message, _ = asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))))
     assert (outcome, "was allocated other devices" in message) == (Outcome.REFUSED, True)
 
 
@@ -130,7 +130,7 @@ def test_of_two_claims_with_one_device_the_later_is_taken_back(first):
         other()
         server.put("ns/c", server.objects["ns/c"])
     decided = binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))
-    outcome, message = asyncio.run(server.claims.allocate(decided))
+    outcome, message, _ = asyncio.run(server.claims.allocate(decided))
     if first:
         assert (outcome, "ns/other" in message) == (Outcome.REFUSED, True)
         assert "allocation" not in server.objects["ns/c"]["status"]
@@ -146,7 +146,7 @@ def test_nothing_remains_where_one_of_several_claims_is_refused():
     decided = binding(
         DeviceChoice("ns/c", allocation("gpu-0"), decided=True), DeviceChoice("ns/d", allocation("gpu-1"), decided=True)
     )
-    outcome, message = asyncio.run(server.claims.allocate(decided))
+    outcome, message, _ = asyncio.run(server.claims.allocate(decided))
     assert (outcome, "ns/d is being deleted" in message) == (Outcome.REFUSED, True)
     assert "allocation" not in server.objects["ns/c"]["status"]
 
@@ -168,10 +168,55 @@ def test_binding_conditions_are_waited_for(failed):
         server.put("ns/c", found)
         return await task
 
-    outcome, message = asyncio.run(play())
+    outcome, message, blamed = asyncio.run(play())
     assert outcome is (Outcome.REFUSED if failed else Outcome.DONE)
     assert ("allocation" in server.objects["ns/c"]["status"]) is not failed
-    assert ("failed: Broken" in message) is failed
+    assert ("failed: condition Broken" in message) is failed
+    device = DeviceId("gpu.example.com", "n1", "gpu-0")
+    assert blamed == ((FailedDevice("ns/c", device, "condition Broken"),) if failed else ())
+
+
+def test_devices_that_are_not_ready_in_time_are_named_with_what_does_not_hold(monkeypatch):
+    monkeypatch.setattr(device_claims, "_READY_LIMIT", 0.0)
+    server = Server("c", "d")
+    ready, unready = allocation("gpu-0", conditions=("Ready",)), allocation("gpu-1", "gpu-2", conditions=("Ready", "Cabled"))
+    patch = server.patch
+
+    async def reporting(path, body, kind=""):
+        await patch(path, body, kind)
+        for key, names, types in (("ns/c", ["gpu-0"], ["Ready"]), ("ns/d", ["gpu-1"], ["Ready"])):
+            found = json.loads(json.dumps(server.objects[key]))
+            if "allocation" in found.get("status", {}):
+                true = [{"type": each, "status": "True"} for each in types]
+                of = [{"driver": "gpu.example.com", "pool": "n1", "device": name, "conditions": true} for name in names]
+                server.put(key, {**found, "status": {**found["status"], "devices": of}})
+        return json.dumps(server.objects[server.at(path)]).encode()
+
+    server.patch = reporting
+    decided = binding(DeviceChoice("ns/c", ready, decided=True), DeviceChoice("ns/d", unready, decided=True))
+    outcome, _, blamed = asyncio.run(server.claims.allocate(decided))
+    assert outcome is Outcome.REFUSED
+    assert [(each.claim, each.device.device, each.why.partition(" did")[0]) for each in blamed] == [
+        ("ns/d", "gpu-1", "condition Cabled"),
+        ("ns/d", "gpu-2", "condition Cabled, Ready"),
+    ]
+
+
+@pytest.mark.parametrize(("code", "named"), [(422, True), (403, True), (400, True), (500, False), (404, False)])
+def test_an_allocation_that_the_server_does_not_take_names_its_devices(code, named):
+    server = Server("c")
+    patch = server.patch
+
+    async def refuse(path, body, kind=""):
+        if path.endswith("/status") and "allocation" in json.loads(body)["status"] and not kind:
+            raise ApiError(code, "Invalid", "denied by the policy")
+        return await patch(path, body, kind)
+
+    server.patch = refuse
+    decided = binding(DeviceChoice("ns/c", allocation("gpu-0", "gpu-1"), decided=True))
+    outcome, message, blamed = asyncio.run(server.claims.allocate(decided))
+    assert (outcome, "denied by the policy" in message) == (Outcome.REFUSED, True)
+    assert [(each.device.device, each.refused) for each in blamed] == ([("gpu-0", True), ("gpu-1", True)] if named else [])
 
 
 def test_what_is_written_of_shares_tolerations_and_configs():
@@ -212,7 +257,7 @@ def test_claims_of_few_pods_are_written_at_once():
         chosen = (DeviceChoice(f"ns/c{each}", allocation(f"gpu-{each}"), decided=True) for each in range(count))
         return await asyncio.gather(*(server.claims.allocate(binding(each)) for each in chosen))
 
-    assert asyncio.run(run()) == [(Outcome.DONE, "")] * count
+    assert asyncio.run(run()) == [Allocated(Outcome.DONE)] * count
     assert 1 < server.most <= device_claims._AT_ONCE
     assert len(server.writes) == 2 * count
 

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.dra.model import DeviceClaim, DeviceTemplate, Slice
+from fairlead.core.dra.model import DeviceClaim, DeviceId, DeviceTemplate, Slice
+from fairlead.core.model.allocations import FailedDevice
 from fairlead.core.model.pods import DeviceUse
 from fairlead.core.model.transactions import Deallocate, Evict, Fault, Place, Preempt
 from tests.builders import cluster, group, node, pod, run, spec
@@ -37,6 +38,7 @@ class World:
         self.claims, self.pods, self.deleted = {}, {}, set()
         self.events = {kind: deque() for kind in ("pod", "claim", "slice")}
         self.unwritten = []  # bindings on their way
+        self.bad = {}  # devices that cannot be bound: since when they failed last, and how long they are not tried again
         self.state.claims.upsert(GPU)
         self.state.claims.upsert(DeviceTemplate("ns/t", asks(1)))
         for each in self.slices.values():
@@ -65,6 +67,12 @@ class World:
             self.check()
             if not everything and self.rnd.random() < 0.2:
                 return
+
+    def observe_claims(self):
+        while self.events["claim"]:
+            event = self.events["claim"].popleft()
+            self.state.claims.remove(DeviceClaim, event) if isinstance(event, str) else self.state.claims.upsert(event)
+            self.check()
 
     # -- what users, controllers and drivers do ------------------------------------------------
 
@@ -151,6 +159,7 @@ class World:
             assert not isinstance(each, Fault), each
             if isinstance(each, Place):
                 self.unwritten += each.bindings
+                self.judge_avoided(each.bindings)
             elif isinstance(each, Preempt | Evict):
                 for victim in each.victims:
                     self.deleted.add(victim.pod.uid)
@@ -159,11 +168,40 @@ class World:
                     self.release(binding)
         self.check()
 
+    def judge_avoided(self, bindings):
+        """What failed a moment ago is not taken again."""
+        for choice in (choice for binding in bindings for choice in binding.claims if choice.decided):
+            for each in choice.allocation.devices if choice.allocation is not None else ():
+                last = self.bad.get(each.device)
+                assert last is None or self.now - last >= 10.0, f"{each.device} failed {self.now - last} s ago"
+
+    def break_one(self):
+        """A device cannot be bound from now on, or one can again."""
+        if self.bad and self.rnd.random() < 0.4:
+            self.bad.pop(self.rnd.choice(sorted(self.bad)))
+            return
+        known = [(item, each) for item in self.slices.values() for each in item.devices]
+        item, chosen = self.rnd.choice(known)
+        self.bad.setdefault(DeviceId(item.driver, item.pool, chosen.name), None)
+
     def carry_out(self, *, surely=False):
         waiting, self.unwritten = self.unwritten, []
         for binding in waiting:
+            failed = tuple(
+                FailedDevice(choice.claim, each.device, "condition Broken")
+                for choice in binding.claims
+                for each in (choice.allocation.devices if choice.allocation is not None else ())
+                if each.device in self.bad
+            )
             if not surely and self.rnd.random() < 0.2:
                 self.unwritten.append(binding)
+            elif failed and not surely:
+                self.allocate(binding)
+                self.release(binding)
+                self.observe_claims()  # the adapter waits until the watch has delivered what it wrote
+                self.state.bind_failed(binding.pod.uid, self.now, failed)
+                for each in failed:
+                    self.bad[each.device] = self.now
             elif (not surely and self.rnd.random() < 0.15) or not self.allocate(binding) or binding.pod.uid not in self.pods:
                 self.release(binding)
                 self.state.bind_failed(binding.pod.uid, self.now)
@@ -243,9 +281,10 @@ def test_devices_are_given_once_whatever_happens(seed):
     world = World(seed)
     actions = (world.create, world.create, world.control, world.end, world.drive, world.deliver, world.deliver, world.decide)
     for _ in range(120):
-        world.rnd.choice((*actions, world.carry_out, world.decide))()
+        world.rnd.choice((*actions, world.carry_out, world.decide, *([world.break_one] if seed % 2 else [])))()
     # Everything comes to rest: what waits then could not start.
     world.restore()
+    world.bad.clear()
     for _ in range(12):
         world.control()
         world.deliver(everything=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from fairlead.api.reasons import Reason
 from fairlead.cluster.kinds import KINDS
 from fairlead.core.dra.model import DeviceObject
+from fairlead.core.model.allocations import FailedDevice
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Completed, Group
 from fairlead.core.model.namespaces import Namespace
@@ -85,11 +86,12 @@ class Bound(msgspec.Struct, frozen=True, gc=False, tag=True):
     uid: str
 
 
-class BindFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
-    """A binding was refused, or was found not to have happened."""
+class BindFailed(msgspec.Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A binding was refused, or was found not to have happened. devices: those that could not be bound."""
 
     uid: str
     message: str
+    devices: tuple[FailedDevice, ...] = ()
 
 
 class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -158,6 +160,14 @@ class Outcome(Enum):
     GONE = "gone"
 
 
+class Allocated(NamedTuple):
+    """What became of a binding's ResourceClaims. failed: the devices because of which they were refused."""
+
+    outcome: Outcome
+    message: str = ""
+    failed: tuple[FailedDevice, ...] = ()
+
+
 class Cluster(Protocol):
     """What the scheduler needs of a cluster."""
 
@@ -170,7 +180,7 @@ class Cluster(Protocol):
     async def bind_volumes(self, binding: Binding) -> tuple[Outcome, str]:
         """Bind, or have made, what a binding's claims wait for; answers once that is done, which may take minutes."""
 
-    async def allocate_claims(self, binding: Binding) -> tuple[Outcome, str]:
+    async def allocate_claims(self, binding: Binding) -> Allocated:
         """Write what a binding's ResourceClaims are allocated, and reserve them for its pod; nothing of it where one is refused.
 
         Answers once the pod may be bound, which may take minutes where devices have binding conditions.

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from fairlead.core.dra import gangs
-from fairlead.core.dra.model import Allocation, Claim
+from fairlead.core.dra.model import Allocation, Claim, DeviceId
 from fairlead.core.dra.refusals import Refusal
 from fairlead.core.model.arrays import Mask
 from fairlead.core.nodes.device_claims import key_of
@@ -33,6 +33,7 @@ def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> boo
     uses = Counter(need.claim for task in tasks for need in task.shape.spec.devices if need.claim)
     shared: dict[str, int] = {}
     contents: list[Claim] = []
+    failed: dict[DeviceId, str] = {}  # for claims of some members; none of the gang gets them
     members = []
     for task in tasks:
         judge = DynamicResources.of(task.ranking.relations)
@@ -42,6 +43,7 @@ def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> boo
         for need in task.shape.spec.devices:
             if need.claim and claims.allocation_of(need.claim) is not None:
                 continue
+            failed.update(claims.failures.of_claim(need.claim))
             if uses[need.claim] > 1 and need.claim:
                 if need.claim not in shared:
                     shared[need.claim] = len(contents)
@@ -53,7 +55,8 @@ def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> boo
         where = frozenset(name for name, row in rows.items() if _may_have(task, judge, row, shut))
         members.append(gangs.Member(task.pod.uid, tuple(own), tuple(together), where))
     places = [place for row in rows.values() if (place := claims.devices.place_of(row)) is not None]
-    found = gangs.allocate_gang(places, claims.devices.held, members, contents, claims.classes, OPTIONS)
+    held = claims.devices.held.closing(failed) if failed else claims.devices.held
+    found = gangs.allocate_gang(places, held, members, contents, claims.classes, OPTIONS)
     if isinstance(found, Refusal):
         return False
     given = {key: found.shared[at] for key, at in shared.items()}

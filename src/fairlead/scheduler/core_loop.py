@@ -210,7 +210,7 @@ class CoreLoop:
             state.pods.bound(event.uid)
             self.reports.groups.mark_of(event.uid)
         elif isinstance(event, BindFailed):
-            state.bind_failed(event.uid, now)
+            state.bind_failed(event.uid, now, event.devices)
             self.reports.groups.mark_of(event.uid)
         elif isinstance(event, EvictFailed):
             state.evictions.failed(event.uid, now, by_budget=event.by_budget)

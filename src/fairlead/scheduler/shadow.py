@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.cluster.port import Cluster, ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, Upsert
+from fairlead.cluster.port import Allocated, Cluster, ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, Upsert
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension, ref_of
 
@@ -174,9 +174,9 @@ class ShadowCluster:
         """Nothing."""
         return Outcome.DONE, ""
 
-    async def allocate_claims(self, binding: Binding) -> tuple[Outcome, str]:
+    async def allocate_claims(self, binding: Binding) -> Allocated:
         """Nothing."""
-        return Outcome.DONE, ""
+        return Allocated(Outcome.DONE)
 
     async def release_claims(self, binding: Binding) -> None:
         """Nothing."""

@@ -14,21 +14,27 @@ import msgspec
 
 from fairlead.cluster import claim_status, device_views
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
-from fairlead.cluster.port import Outcome
+from fairlead.cluster.port import Allocated, Outcome
 from fairlead.cluster.translate import Change
-from fairlead.core.model.allocations import Allocation
+from fairlead.core.model.allocations import Allocation, DeviceId, FailedDevice
 from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef
 
 _MERGE = "application/merge-patch+json"
 _TRIES, _CONFLICT = 5, 409
+_NOT_TAKEN = (400, 403, 422)  # an allocation was refused for what it is; other devices may be taken
 _SEEN_LIMIT = 30.0  # seconds until the watch must have delivered what was written
+_RELEASED_LIMIT = 5.0  # seconds for the same of what was taken back
 _READY_LIMIT = 600.0  # seconds that devices may take until they can be bound, as upstream
 _FIRST_POLL, _LAST_POLL = 0.05, 5.0
 _AT_ONCE = 32  # bindings whose claims are being written: more cost a TLS handshake each, and wait for the API server all the same
 
 
 class _Refused(Exception):
-    """A claim cannot be had; its text is the reason."""
+    """A claim cannot be had; its text is the reason. failed: devices that are to be avoided for that."""
+
+    def __init__(self, message: str, failed: tuple[FailedDevice, ...] = ()) -> None:
+        super().__init__(message)
+        self.failed = failed
 
 
 class _Held:
@@ -74,7 +80,7 @@ class DeviceClaims:
 
     # -- writes ----------------------------------------------------------------------------------
 
-    async def allocate(self, binding: Binding) -> tuple[Outcome, str]:
+    async def allocate(self, binding: Binding) -> Allocated:
         """Allocate and reserve the claims of a binding; nothing of it remains where one is refused."""
         try:
             async with self._turn:
@@ -84,8 +90,8 @@ class DeviceClaims:
             await self._ready(binding)
         except (_Refused, ApiError, Unreachable) as error:
             await self.release(binding)
-            return Outcome.REFUSED, str(error)
-        return Outcome.DONE, ""
+            return Allocated(Outcome.REFUSED, str(error), error.failed if isinstance(error, _Refused) else ())
+        return Allocated(Outcome.DONE)
 
     async def _take(self, choice: DeviceChoice, pod: PodRef) -> int:
         """Write one claim; returns the version that it has then. Raises `_Refused`."""
@@ -119,7 +125,14 @@ class DeviceClaims:
             "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
             "status": {"reservedFor": [claim_status.consumer(pod)], "allocation": wanted},
         }
-        answer = await self._client.patch(f"{path}/status", encode(body))
+        try:
+            answer = await self._client.patch(f"{path}/status", encode(body))
+        except ApiError as error:
+            if error.code not in _NOT_TAKEN:
+                raise
+            why = f"the API server refused the allocation: {error}"
+            failed = {each.device: FailedDevice(choice.claim, each.device, why, refused=True) for each in allocation.devices}
+            raise _Refused(f"resourceclaim {choice.claim}: {why}", tuple(failed.values())) from error
         return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
 
     async def _reserve(self, choice: DeviceChoice, uid: str, pod: PodRef) -> int:
@@ -136,8 +149,7 @@ class DeviceClaims:
         """Wait for the watch; raise `_Refused` if another claim was given one of these devices before."""
         try:
             async with asyncio.timeout(_SEEN_LIMIT):
-                while key not in self._held or self._held[key].version < version:
-                    await self._next_change(key)
+                await self._delivered(key, version, unless_gone=False)
         except TimeoutError:
             raise _Refused(f"resourceclaim {key} was not observed within {_SEEN_LIMIT:.0f} seconds") from None
         ours = self._held[key]
@@ -145,6 +157,13 @@ class DeviceClaims:
             for other in self._holders[device]:
                 if other != key and (self._held[other].since, other) < (ours.since, key):
                     raise _Refused(f"device {'/'.join(device)} was allocated to resourceclaim {other} at the same time")
+
+    async def _delivered(self, key: str, version: int, *, unless_gone: bool = True) -> None:
+        """Wait until the watch has delivered a claim in this version or a later one; or, unless_gone, that it is gone."""
+        while (held := self._held.get(key)) is None or held.version < version:
+            if held is None and unless_gone:
+                return
+            await self._next_change(key)
 
     async def _next_change(self, key: str) -> None:
         """Wait until the watch delivers a claim again."""
@@ -162,29 +181,37 @@ class DeviceClaims:
         """Wait until the binding conditions of the devices hold. Raises `_Refused` if one fails, or it takes too long."""
         wanted = {each.claim: each for each in binding.claims if _has_conditions(each)}
         wait, left = _FIRST_POLL, _READY_LIMIT
+        unready: dict[str, list[FailedDevice]] = {}
         while wanted:
             for key in list(wanted):
-                claim = msgspec.json.decode(await self._client.get(_path(key)))
-                if _are_met(claim, key):
+                unready[key] = _unready(msgspec.json.decode(await self._client.get(_path(key))), key)
+                if not unready[key]:
                     del wanted[key]
             if not wanted:
                 return
             if left <= 0:
-                raise _Refused(f"devices of resourceclaim {min(wanted)} were not ready within {_READY_LIMIT:.0f} seconds")
+                message = f"devices of resourceclaim {min(wanted)} were not ready within {_READY_LIMIT:.0f} seconds"
+                raise _Refused(message, tuple(each for key in sorted(wanted) for each in unready[key]))
             await asyncio.sleep(wait)
             left -= wait
             wait = min(2 * wait, _LAST_POLL)
 
     async def release(self, binding: Binding) -> None:
-        """Take the reservation of a pod back, and what was allocated for it where no other pod uses the claim."""
+        """Take the reservation of a pod back, and what was allocated for it where no other pod uses the claim.
+
+        Returns once the watch has delivered that: else the pod would be tried again with the devices that the claim had.
+        """
         for choice in binding.claims:
             try:
-                await self._release(choice, binding.pod)
-            except (ApiError, Unreachable):
+                version = await self._release(choice, binding.pod)
+                async with asyncio.timeout(_RELEASED_LIMIT):
+                    await self._delivered(choice.claim, version)
+            except (ApiError, Unreachable, TimeoutError):
                 # The controller of claims does it once the pod is gone; until then they are reserved for this pod.
                 continue
 
-    async def _release(self, choice: DeviceChoice, pod: PodRef) -> None:
+    async def _release(self, choice: DeviceChoice, pod: PodRef) -> int:
+        """Returns the version that the claim has then; 0: nothing was to be written."""
         claim = msgspec.json.decode(await self._client.get(_path(choice.claim)))
         metadata, status = _metadata(claim), claim.get("status") or {}
         users = status.get("reservedFor") or []
@@ -195,9 +222,10 @@ class DeviceClaims:
         if ours and not others:
             changed["allocation"] = None
         if not changed:
-            return
+            return 0
         body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}, "status": changed}
-        await self._client.patch(f"{_path(choice.claim)}/status", encode(body), _MERGE)
+        answer = await self._client.patch(f"{_path(choice.claim)}/status", encode(body), _MERGE)
+        return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
 
 
 def _is(there: Any, wanted: Allocation) -> bool:
@@ -230,21 +258,28 @@ def _has_conditions(choice: DeviceChoice) -> bool:
     return choice.allocation is not None and any(each.conditions for each in choice.allocation.devices)
 
 
-def _are_met(claim: Any, key: str) -> bool:
-    """Whether all binding conditions of the devices of a claim hold. Raises `_Refused` if a failure condition holds."""
+def _unready(claim: Any, key: str) -> list[FailedDevice]:
+    """The devices of a claim whose binding conditions do not all hold yet, each with those that do not.
+
+    Raises `_Refused` if a failure condition holds.
+    """
     status = claim.get("status") or {}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
     if not results:
         raise _Refused(f"resourceclaim {key} was deallocated before its devices were ready")
     reported = {_device(each): each.get("conditions") or [] for each in status.get("devices") or []}
-    met = True
+    missing, failed = [], []
     for each in results:
         conditions = reported.get(_device(each), [])
         true = {condition["type"] for condition in conditions if condition.get("status") == "True"}
-        if failed := true & set(each.get("bindingFailureConditions") or ()):
-            raise _Refused(f"device {'/'.join(_device(each))} failed: {', '.join(sorted(failed))}")
-        met = met and true.issuperset(each.get("bindingConditions") or ())
-    return met
+        device = DeviceId(*_device(each))
+        if wrong := sorted(true & set(each.get("bindingFailureConditions") or ())):
+            failed.append(FailedDevice(key, device, f"condition {', '.join(wrong)}"))
+        elif absent := sorted(set(each.get("bindingConditions") or ()) - true):
+            missing.append(FailedDevice(key, device, f"condition {', '.join(absent)} did not hold within {_READY_LIMIT:.0f} s"))
+    if failed:
+        raise _Refused("; ".join(f"device {each.device} failed: {each.why}" for each in failed), tuple(failed))
+    return missing
 
 
 def _device(result: Any) -> tuple[str, str, str]:

@@ -17,6 +17,7 @@ from fairlead.api.reasons import Reason
 from fairlead.cluster import claim_status, targets, views
 from fairlead.cluster.kinds import KINDS, POD, POD_GROUP, QUEUE, RESERVATION, RESOURCE_CLAIM, Kind
 from fairlead.cluster.port import (
+    Allocated,
     ClusterEvent,
     DevicesKnown,
     Gone,
@@ -165,7 +166,7 @@ class SimulatedCluster:
             )
         return Outcome.DONE, ""
 
-    async def allocate_claims(self, binding: Binding) -> tuple[Outcome, str]:
+    async def allocate_claims(self, binding: Binding) -> Allocated:
         """Write what claims are allocated, and reserve them, at once."""
         written: list[tuple[Object, tuple[str, str]]] = []
         for choice in binding.claims:
@@ -175,7 +176,7 @@ class SimulatedCluster:
             if record is None or refused:
                 for before, key in written:
                     self.api.store.put(_RESOURCE_CLAIMS, key, before)
-                return Outcome.REFUSED, f"resourceclaim {choice.claim} {refused}"
+                return Allocated(Outcome.REFUSED, f"resourceclaim {choice.claim} {refused}")
             claim = record.object
             status = dict(claim.get("status") or {})
             if choice.decided and choice.allocation is not None and not status.get("allocation"):
@@ -186,7 +187,7 @@ class SimulatedCluster:
             metadata = {**claim["metadata"], "finalizers": list(finalizers)}
             written.append((claim, (namespace, name)))
             self.api.store.put(_RESOURCE_CLAIMS, (namespace, name), {**claim, "metadata": metadata, "status": status})
-        return Outcome.DONE, ""
+        return Allocated(Outcome.DONE)
 
     async def release_claims(self, binding: Binding) -> None:
         """Take a pod's reservations back, and allocations that were for it alone."""

@@ -128,7 +128,7 @@ def _solve(problem: Problem, options: Options, work: Work) -> list[Pick] | None:
     if any(problem.limits) and not narrow(problem):
         return None
     scored = options.preference is Preference.PACKED
-    order = Packed(problem.state.inventory, options.groups) if scored else None
+    order = Packed(problem.state.inventory, options.groups, problem.state.avoided.doubted) if scored else None
     if not Packing.applies(problem):
         return _search(problem, order, work)
     if scored:

@@ -30,10 +30,33 @@ class _Hold:
 
 
 class Held:
-    """Allocated devices by pool. `take` and `release` are each other's inverse."""
+    """Allocated devices by pool, and devices that are avoided. `take` and `release` are each other's inverse.
 
-    def __init__(self) -> None:
+    avoided: by pool and name whether a device is closed to all claims, else it is tried last; and why.
+    """
+
+    def __init__(self, avoided: dict[PoolId, dict[str, tuple[bool, str]]] | None = None) -> None:
         self._pools: dict[PoolId, dict[str, _Hold]] = {}
+        self.avoided = avoided if avoided is not None else {}
+
+    def avoid(self, device: DeviceId, status: tuple[bool, str] | None) -> None:
+        """A device is avoided from now on; None: no longer."""
+        pool = (device.driver, device.pool)
+        if status is not None:
+            self.avoided.setdefault(pool, {})[device.device] = status
+        elif device.device in self.avoided.get(pool, {}):
+            del self.avoided[pool][device.device]
+            if not self.avoided[pool]:
+                del self.avoided[pool]
+
+    def closing(self, closed: Mapping[DeviceId, str]) -> Held:
+        """The same, with these devices closed, too; what is taken or released there is so here."""
+        avoided = {pool: dict(devices) for pool, devices in self.avoided.items()}
+        found = Held(avoided)
+        found._pools = self._pools
+        for device, why in closed.items():
+            found.avoid(device, (True, why))
+        return found
 
     def take(self, allocations: Iterable[Allocation], seen: Mapping[DeviceId, Device] | None = None) -> None:
         """Count the devices of allocations as held. seen: what is known of devices, for the counters that they consume."""
@@ -100,7 +123,15 @@ class Held:
         alone = sharing = overdrawn = 0
         free = list(inventory.totals)
         shares: dict[int, dict[str, Amount]] = {}
+        closed: dict[int, str] = {}
+        doubted = 0
         for key, pool in inventory.pools.items():
+            for name, (shut, why) in self.avoided.get(key, {}).items():
+                at = inventory.position.get(DeviceId(*key, name))
+                if at is not None and shut:
+                    closed[at] = why
+                elif at is not None:
+                    doubted |= 1 << at
             for name, hold in self._pools.get(key, {}).items():
                 device_id = DeviceId(*key, name)
                 at = inventory.position.get(device_id)
@@ -116,11 +147,24 @@ class Held:
         for index, each in enumerate(inventory.ids if wrong else ()):
             if inventory.uses[index] and (each.driver, each.pool) in wrong:
                 overdrawn |= 1 << index
-        return NodeState(inventory, alone, sharing, shares, free, overdrawn)
+        return NodeState(inventory, alone, sharing, shares, free, overdrawn, Avoided(closed, doubted))
+
+
+class Avoided:
+    """Devices of a node whose binding failed. closed: those that no claim gets, each with why; doubted: those tried last."""
+
+    __slots__ = ("closed", "doubted", "why")
+
+    def __init__(self, why: Mapping[int, str], doubted: int) -> None:
+        self.why, self.doubted = why, doubted
+        self.closed = sum(1 << at for at in why)
+
+
+_NONE_AVOIDED = Avoided({}, 0)
 
 
 class NodeState:
-    """What of a node's devices is allocated.
+    """What of a node's devices is allocated, and which are avoided.
 
     alone, sharing: sets of devices held alone, or in shares. shares: amounts of capacities that shares consume, by device.
     free: what is left of each counter. overdrawn: devices that consume counters of a pool of which more is allocated than there
@@ -135,9 +179,19 @@ class NodeState:
         shares: dict[int, dict[str, Amount]],
         free: list[Amount],
         overdrawn: int,
+        avoided: Avoided = _NONE_AVOIDED,
     ) -> None:
         self.inventory, self.alone, self.sharing, self.shares = inventory, alone, sharing, shares
-        self.free, self.overdrawn = free, overdrawn
+        self.free, self.overdrawn, self.avoided = free, overdrawn, avoided
+
+    def without(self, closed: Mapping[DeviceId, str]) -> NodeState:
+        """The same where these devices are closed, too, each with why."""
+        position = self.inventory.position
+        more = {position[device]: why for device, why in closed.items() if device in position}
+        if not more:
+            return self
+        avoided = Avoided({**self.avoided.why, **more}, self.avoided.doubted)
+        return NodeState(self.inventory, self.alone, self.sharing, self.shares, self.free, self.overdrawn, avoided)
 
     @cached_property
     def unservable(self) -> int:

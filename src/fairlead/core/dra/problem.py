@@ -153,7 +153,7 @@ def _slot(
 
 def _having(state: NodeState, ask: Ask, matching: int) -> int:
     """Of matching devices those that can be had now."""
-    candidates = matching & state.inventory.tolerated(ask.tolerations)
+    candidates = matching & state.inventory.tolerated(ask.tolerations) & ~state.avoided.closed
     if not ask.admin:
         candidates &= ~(state.alone | state.unservable)
         if candidates & state.sharing:
@@ -193,12 +193,14 @@ def _count(state: NodeState, ask: Ask, device_class: DeviceClass) -> Counts:
 
     without("capacity", ~inventory.given(ask.capacity))
     without("tainted", ~inventory.tolerated(ask.tolerations))
+    avoided = next((f"{inventory.ids[at]}: {state.avoided.why[at]}" for at in bits(left & state.avoided.closed)), "")
+    without("avoided", state.avoided.closed)
     if not ask.admin:
         without("allocated", state.alone)
         without("overdrawn", state.overdrawn & ~state.sharing)
         without("counters", state.unservable)
         without("shares", _full(state, ask, left))
-    return Counts(selectors=tuple(turned), failure=failure, left=left.bit_count(), **numbers)
+    return Counts(selectors=tuple(turned), failure=failure, why=avoided, left=left.bit_count(), **numbers)
 
 
 def fits(inventory: Inventory, ask: Ask, index: int, consumed: Mapping[str, Amount] | None) -> bool:

@@ -23,6 +23,7 @@ class Counts(msgspec.Struct, frozen=True):
     """What becomes of a node's devices for one request: each is counted where it fails first.
 
     selectors: (which, devices that fail it), the class's first. failed: devices for which a selector errs, with its message.
+    avoided: devices whose binding failed a while ago; why: the first of them, and what failed.
     """
 
     devices: int = 0
@@ -31,6 +32,8 @@ class Counts(msgspec.Struct, frozen=True):
     failure: str = ""
     capacity: int = 0
     tainted: int = 0
+    avoided: int = 0
+    why: str = ""
     allocated: int = 0
     overdrawn: int = 0
     counters: int = 0
@@ -44,6 +47,7 @@ class Counts(msgspec.Struct, frozen=True):
             (self.failed, f"make a selector err ({self.failure})"),
             (self.capacity, "lack the capacity"),
             (self.tainted, "have a taint that is not tolerated"),
+            (self.avoided, f"could not be bound ({self.why})"),
             (self.allocated, "are allocated"),
             (self.overdrawn, "are in a pool with overdrawn counters"),
             (self.counters, "lack free counters"),

@@ -18,9 +18,13 @@ _UNIT = 1_000_000
 
 
 class Packed:
-    """The order in which a search tries devices: least loss first. groups: attributes, most important first."""
+    """The order in which a search tries devices: least loss first. groups: attributes, most important first.
 
-    def __init__(self, inventory: Inventory, groups: tuple[str, ...] = ()) -> None:
+    doubted: devices that are tried after all others.
+    """
+
+    def __init__(self, inventory: Inventory, groups: tuple[str, ...] = (), doubted: int = 0) -> None:
+        self._doubted = doubted
         self._inventory = inventory
         self._groups = [inventory.values(each) for each in groups]
         self._cell_of = {index: members for members in inventory.cells for index in members}
@@ -43,7 +47,7 @@ class Packed:
 
         def key(index: int) -> tuple[object, ...]:
             grouped = [rank.get(of[index], (3, 0)) for (of, _), rank in zip(self._groups, ranks, strict=True)]
-            return (not first >> index & 1, *grouped, *self._loss(search, index), index)
+            return (self._doubted >> index & 1, not first >> index & 1, *grouped, *self._loss(search, index), index)
 
         return sorted(bits(candidates), key=key)
 

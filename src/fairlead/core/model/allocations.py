@@ -78,6 +78,18 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     terms: tuple[SelectorTerm, ...] | None = None
 
 
+class FailedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A device with which a pod could not be bound. claim: `namespace/name`. why: for users.
+
+    refused: the API server did not take the allocation, so that it may be the claim that is at fault.
+    """
+
+    claim: str
+    device: DeviceId
+    why: str
+    refused: bool = False
+
+
 def read_amount(wanted: type, found: Any) -> Amount:
     """An amount as it is in JSON: an integer, or a fraction as text. For `msgspec`; raises `TypeError` for anything else."""
     if wanted is not Rational or not isinstance(found, int | str):

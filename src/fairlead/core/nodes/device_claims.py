@@ -13,8 +13,10 @@ import msgspec
 
 from fairlead.core.dra import model
 from fairlead.core.dra.model import Allocation, DeviceClaim, DeviceClass, DeviceObject, DeviceTemplate, Slice
+from fairlead.core.model.allocations import DeviceId, FailedDevice
 from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod
 from fairlead.core.model.undo import UndoLog, new_version
+from fairlead.core.nodes.device_failures import DeviceFailures
 from fairlead.core.nodes.device_needs import DeviceNeeds
 from fairlead.core.nodes.node_devices import NodeDevices
 from fairlead.core.nodes.table import NodeTable
@@ -27,7 +29,7 @@ class DeviceClaims:
     """All objects of `resource.k8s.io`. known: whether all that exist were received; before, no pod with claims is placed.
 
     assumed: what was decided for claims, by key, until they have it in their status. devices: what nodes can use. wants: what
-    pods ask for, and the pods that use claims.
+    pods ask for, and the pods that use claims. failures: devices whose binding failed.
     """
 
     def __init__(self, nodes: NodeTable, log: UndoLog) -> None:
@@ -38,6 +40,7 @@ class DeviceClaims:
         self.templates: dict[str, DeviceTemplate] = {}
         self.assumed: dict[str, Allocation] = {}
         self.devices = NodeDevices(nodes, log)
+        self.failures = DeviceFailures()
         self.wants = DeviceNeeds(self.devices, self.classes, self._asks_of)
         self._log = log
         self._counted: dict[str, Allocation] = {}  # what is in `held` for a claim
@@ -92,6 +95,7 @@ class DeviceClaims:
         elif self.claims.pop(name, None) is not None:
             self._seen_now(name)
             self._observed.pop(name, None)
+            self.failures.claim_gone(name)
             self._recount(name)
             self.wants.concern(name)
 
@@ -106,6 +110,34 @@ class DeviceClaims:
             del self._unseen[key]
             if key not in self._placed:
                 self.assumed.pop(key, None)
+
+    # -- devices that fail -----------------------------------------------------------------------
+
+    def note_failures(self, failed: Iterable[FailedDevice], now: float) -> None:
+        """Pods could not be bound with these devices: they are avoided for a while."""
+        for each in failed:
+            asks = self._asks_of(each.claim)
+            self.failures.note(each, repr(asks) if asks is not None else each.claim, now)
+            self._avoid(each.device)
+
+    def end_backoffs(self, now: float) -> None:
+        """Devices that have been avoided for long enough may be tried again."""
+        for device in self.failures.due(now):
+            self._avoid(device)
+
+    def note_bound(self, pod: Pod) -> None:
+        """A pod was bound: its devices work."""
+        for use in pod.claims if self.failures else ():
+            allocation = self.allocation_of(use.key)
+            for each in allocation.devices if allocation is not None else ():
+                if self.failures.works(each.device):
+                    self._avoid(each.device)
+
+    def _avoid(self, device: DeviceId) -> None:
+        self.devices.avoid(device, self.failures.status(device))
+        self.version = new_version()
+        for key in self.failures.claims_of(device):
+            self.wants.concern(key)
 
     # -- pods that use claims --------------------------------------------------------------------
 
@@ -150,6 +182,7 @@ class DeviceClaims:
             return DeviceNeed(number, use.key or use.template, missing=True, milli=self.wants.weight(number))
         number = self.wants.number(claim.asks)
         which = claim.allocation is not None or claim.deleting or claim.users or len(self.wants.users(use.key)) > 1
+        which = which or bool(self.failures.of_claim(use.key))
         # As much whatever it is allocated, so that it changes only with what is known of devices.
         milli = self.wants.weight(number) // max(1, sharers(use.key))
         return DeviceNeed(number, use.key if which else "", milli=milli)

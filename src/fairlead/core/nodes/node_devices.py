@@ -216,9 +216,14 @@ class NodeDevices:
         held.take(allocations, self._all)
         return held
 
+    def avoid(self, device: model.DeviceId, status: tuple[bool, str] | None) -> None:
+        """A device is avoided from now on (whether it is closed, and why); None: no longer. Not within a trial."""
+        self.held.avoid(device, status)
+        self._touch_all(self.slices.reached((device.driver, device.pool)))
+
     def hold_again(self) -> None:
         """Nothing is held, and all is found anew."""
-        self.held = Held()
+        self.held = Held(self.held.avoided)
         self._seen.clear()
         self.renew_all()
 

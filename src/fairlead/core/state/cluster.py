@@ -6,12 +6,13 @@ There is no snapshot per pass: this state is the snapshot. Every event is one me
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from fairlead.api.names import DEFAULT_QUEUE
 from fairlead.api.reasons import Reason
+from fairlead.core.model.allocations import FailedDevice
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Group
 from fairlead.core.model.namespaces import Namespace
@@ -143,9 +144,11 @@ class ClusterState:
         self.pods.remove(uid)
         self.claims.follow()
 
-    def bind_failed(self, uid: str, now: float) -> None:
-        """The binding was refused: free the place, and wait longer after each refusal."""
+    def bind_failed(self, uid: str, now: float, devices: Sequence[FailedDevice] = ()) -> None:
+        """The binding was refused: free the place, and wait longer after each refusal. devices: those because of which."""
+        self.device_claims.note_failures(devices, now)
         self._comes_to_wait(self.pods.bind_failed(uid, now))
+        self.claims.follow()
 
     def _comes_to_wait(self, task: Task | None) -> None:
         if task is not None:
@@ -369,6 +372,7 @@ class ClusterState:
         self.belonging.begin()
         self.pending.stale = True
         with guard("claims"):
+            self.device_claims.end_backoffs(now)
             self.claims.follow()
         with guard("reservations"):
             self.reserved.begin(now)

@@ -203,6 +203,7 @@ class Pods:
         task = self._tables.tasks.get(uid)
         if task is not None and task.state is TaskState.ASSUMED:
             task.pod = msgspec.structs.replace(task.pod, node=self._tables.nodes.names[task.row])
+            self._tables.device_claims.note_bound(task.pod)
             self._runs(task)
             if task.gang is not None and task.gang.fault_at is not None:
                 self._tables.unsettle(task.gang)

@@ -54,6 +54,7 @@ class Tables:
         self.queues = Queues(self.log, self.nodes, policy, self.timers)
         self.reserved = Reservations(self.log, self.nodes, self.queues, self.runtimes)
         self.admission = Admission(self.queues, self.services, self.pairs.namespaces)
+        self.timers.derive("failed devices", lambda: self.device_claims.failures.next_due)
         self.timers.derive("reservations", self.reserved.next_due)
         # That a pod may be preempted from now on matters only to what waits.
         self.timers.derive("preemptible", lambda: self.services.next_due if self.queues.waiting.unschedulable else None)

@@ -9,6 +9,7 @@ from functools import partial
 import structlog
 
 from fairlead.cluster.port import BindFailed, Bound, Outcome
+from fairlead.core.model.allocations import FailedDevice
 from fairlead.core.model.transactions import Binding, Deallocate, Place, Resume
 from fairlead.scheduler.writing.context import Context
 from fairlead.scheduler.writing.lines import URGENT
@@ -75,8 +76,16 @@ class Bindings:
 
         async def work() -> None:
             outcome, message, what = Outcome.DONE, "", ""
+            failed: tuple[FailedDevice, ...] = ()
+
+            async def allocate() -> tuple[Outcome, str]:
+                nonlocal failed
+                allocated = await context.cluster.allocate_claims(binding)
+                failed = allocated.failed
+                return allocated.outcome, allocated.message
+
             if binding.claims:
-                outcome, message = await answer(context.cluster.allocate_claims(binding))
+                outcome, message = await answer(allocate())
                 what = f"devices on {binding.node} were not allocated"
             if outcome is Outcome.DONE and binding.volumes:
                 outcome, message = await answer(context.cluster.bind_volumes(binding))
@@ -87,7 +96,7 @@ class Bindings:
                 self._bind(binding)
                 return
             context.counters.bind_failed += 1
-            context.outcomes.add(BindFailed(binding.pod.uid, message))
+            context.outcomes.add(BindFailed(binding.pod.uid, message, failed))
             context.events.put(binding.pod, "FailedScheduling", f"{what}: {message}", warning=True)
 
         task = asyncio.ensure_future(work())

@@ -16,7 +16,7 @@ from typing_extensions import override
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.dra import refusals
 from fairlead.core.dra.allocator import Options, Preference, allocate
-from fairlead.core.dra.model import Allocation, Claim
+from fairlead.core.dra.model import Allocation, Claim, DeviceId
 from fairlead.core.model.arrays import Ints, Mask, RowNumbers
 from fairlead.core.model.pods import DeviceNeed
 from fairlead.core.model.selectors import any_term_holds
@@ -155,16 +155,18 @@ class DynamicResources(Relation):
         if node is None or state is None:
             return Refusal.UNRESOLVABLE
         open_, asked = [], []
+        closed: dict[DeviceId, str] = {}
         for at, need in enumerate(self.spec.devices):
             held = self._claims.allocation_of(need.claim) if need.claim else None
             if need.claim and self._claims.is_given(need.claim):
                 return Refusal.UNSCHEDULABLE
             if held is None:
                 open_.append(at)
+                closed.update(self._claims.failures.of_claim(need.claim))
                 asked.append(self._claims.wants.content(need.content))
             elif held.terms is not None and not any_term_holds(held.terms, node.labels, node.name):
                 return Refusal.UNRESOLVABLE
         if not asked:
             return []
-        found = allocate(state, node.name, asked, self._claims.classes, OPTIONS)
+        found = allocate(state.without(closed), node.name, asked, self._claims.classes, OPTIONS)
         return found if isinstance(found, refusals.Refusal) else list(zip(open_, found, strict=True))
