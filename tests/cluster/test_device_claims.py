@@ -10,8 +10,9 @@ import pytest
 from fairlead.cluster import claim_status, device_views
 from fairlead.cluster.kubernetes import device_claims
 from fairlead.cluster.kubernetes.client import ApiError
-from fairlead.cluster.port import Allocated, Outcome
+from fairlead.cluster.port import Allocated, Outcome, Upsert
 from fairlead.cluster.translate import Change
+from fairlead.core.dra.model import Device, Slice
 from fairlead.core.model.allocations import Allocation, Chosen, DeviceId, FailedDevice, Toleration
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef
@@ -285,3 +286,38 @@ def test_a_claim_is_waited_for_and_no_other():
 
     asyncio.run(run())
     assert not claims._waiting
+
+
+def test_a_partition_of_a_gpu_that_another_scheduler_has_given_away_is_taken_back():
+    """The GPU is another device than its partition: what both consume of the counters shows that they overlap."""
+    server = Server("c", "other")
+    devices = (
+        Device("gpu-0", "gpu.example.com", counters=(("set", (("slices", 7),)),)),
+        Device("gpu-0-1g", "gpu.example.com", counters=(("set", (("slices", 1),)),)),
+    )
+    server.claims.note_slices(
+        [
+            Upsert(Slice("devices", "gpu.example.com", "n1", 1, 2, devices=devices)),
+            Upsert(Slice("counters", "gpu.example.com", "n1", 1, 2, counters=(("set", {"slices": 7}),))),
+        ]
+    )
+    found = {**server.objects["ns/other"], "status": {"allocation": claim_status.allocation(allocation("gpu-0"))}}
+    server.put("ns/other", found)
+    decided = binding(DeviceChoice("ns/c", allocation("gpu-0-1g"), decided=True))
+    outcome, message, blamed = asyncio.run(server.claims.allocate(decided))
+    assert (outcome, blamed) == (Outcome.REFUSED, ())
+    assert message == (
+        "device gpu.example.com/n1/gpu-0-1g needs 1 of counter slices of set, and 0 is left: resourceclaim ns/other was allocated first"
+    )
+    assert "allocation" not in server.objects["ns/c"]["status"]
+    server.put("ns/other", {**server.objects["ns/other"], "status": {}})
+    assert asyncio.run(server.claims.allocate(decided)) == Allocated(Outcome.DONE)
+
+
+def test_a_claim_whose_amounts_cannot_be_read_has_its_devices_all_the_same():
+    server = Server("c", "other")
+    odd = claim_status.allocation(allocation("gpu-0"))
+    odd["devices"]["results"][0]["consumedCapacity"] = {"memory": "much"}
+    server.put("ns/other", {**server.objects["ns/other"], "status": {"allocation": odd}})
+    outcome, message, _ = asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))))
+    assert (outcome, "ns/other was allocated first" in message) == (Outcome.REFUSED, True)

@@ -12,11 +12,12 @@ import pytest
 
 from fairlead.core import invariants
 from fairlead.core.dra.model import DeviceClaim, DeviceId, DeviceTemplate, Slice
+from fairlead.core.dra.overlaps import Written
 from fairlead.core.model.allocations import FailedDevice
 from fairlead.core.model.pods import DeviceUse
 from fairlead.core.model.transactions import Deallocate, Evict, Fault, Place, Preempt
 from tests.builders import cluster, group, node, pod, run, spec
-from tests.core.test_device_claims import GPU, asks, gpus, halves
+from tests.core.test_device_claims import GPU, asks, gpus, halves, held
 
 SIZES = {"whole": 2, "half-0": 1, "half-1": 1}
 
@@ -27,7 +28,7 @@ class World:
     def __init__(self, seed):
         self.rnd = rnd = random.Random(seed)
         self.now = 0.0
-        self.number = 0
+        self.number = self.version = 0
         hosts = [f"n{each}" for each in range(rnd.randint(1, 3))]
         self.nodes = [node(each, gpus=0, cpu=rnd.choice((4000, 64_000))) for each in hosts]
         self.state = cluster(self.nodes, groups=[group("g", 2)])
@@ -38,16 +39,21 @@ class World:
         self.claims, self.pods, self.deleted = {}, {}, set()
         self.events = {kind: deque() for kind in ("pod", "claim", "slice")}
         self.unwritten = []  # bindings on their way
+        self.written = Written()  # as the adapter reads it
+        self.racing = False
         self.bad = {}  # devices that cannot be bound: since when they failed last, and how long they are not tried again
         self.state.claims.upsert(GPU)
         self.state.claims.upsert(DeviceTemplate("ns/t", asks(1)))
         for each in self.slices.values():
             self.tell("slice", each)
+            self.written.put_slice(each)
         self.state.claims.all_known()
         self.bound = 0
 
     def check(self):
-        wrong = [each for each in invariants.violations(self.state) if "members placed" not in each]  # a member may have ended
+        # A member may have ended; and another scheduler may give away what is being written here.
+        known = ("members placed", "ns/foreign")
+        wrong = [each for each in invariants.violations(self.state) if not any(one in each for one in known)]
         assert not wrong, wrong
 
     def tell(self, kind, event):
@@ -118,16 +124,20 @@ class World:
                 self.tell("pod", self.pods[uid])
         for key, claim in list(self.claims.items()):
             users = tuple(each for each in claim.users if each in self.pods)
-            if users != claim.users:
+            if users != claim.users and not claim.foreign:
                 self.write(msgspec.structs.replace(claim, users=users, allocation=claim.allocation if users else None))
             elif claim.owner and claim.owner not in self.pods:
                 del self.claims[key]
+                self.written.remove(key)
                 self.tell("claim", key)
 
     def write(self, claim):
         self.claims[claim.key] = claim
+        self.version += 1
+        self.written.put(claim.key, claim.allocation, self.version)
         self.tell("claim", claim)
-        self.judge()
+        if not self.racing:
+            self.judge()
 
     def end(self):
         if self.pods:
@@ -213,8 +223,30 @@ class World:
                 self.deleted.discard(uid)
                 self.delete(uid)
 
+    def other_scheduler(self):
+        """Another scheduler allocates a device that is free by what is written, or gives one back."""
+        key = f"ns/foreign-{self.rnd.randint(0, 3)}"
+        if key in self.claims and self.claims[key].allocation is not None:
+            self.write(DeviceClaim(key, f"uid-{key}", asks(1)))
+            return
+        item = self.rnd.choice([each for each in self.slices.values() if each.devices])
+        chosen = held(item.pool, self.rnd.choice(item.devices).name)
+        self.racing = True
+        self.write(DeviceClaim(key, f"uid-{key}", asks(1), allocation=chosen, foreign=True))
+        self.racing = False
+        if self.written.overlap(key) is not None:  # it was not free: as if that had not been written
+            self.write(DeviceClaim(key, f"uid-{key}", asks(1)))
+
     def allocate(self, binding):
-        """As the adapter does: every claim by its version; what was given to another meanwhile is refused."""
+        """As the adapter does: what was given to another meanwhile is refused, and what overlaps with others is released."""
+        self.racing = True
+        try:
+            return self.written_all(binding) and all(self.written.overlap(each.claim) is None for each in binding.claims)
+        finally:
+            self.racing = False
+
+    def written_all(self, binding):
+        """Every claim by its version."""
         for choice in binding.claims:
             claim = self.claims.get(choice.claim)
             if claim is None or choice.allocation is None or binding.pod.uid not in self.pods:
@@ -281,7 +313,8 @@ def test_devices_are_given_once_whatever_happens(seed):
     world = World(seed)
     actions = (world.create, world.create, world.control, world.end, world.drive, world.deliver, world.deliver, world.decide)
     for _ in range(120):
-        world.rnd.choice((*actions, world.carry_out, world.decide, *([world.break_one] if seed % 2 else [])))()
+        more = [*([world.break_one] if seed % 2 else []), *([world.other_scheduler] if seed % 3 == 0 else [])]
+        world.rnd.choice((*actions, world.carry_out, world.decide, *more))()
     # Everything comes to rest: what waits then could not start.
     world.restore()
     world.bad.clear()
@@ -293,8 +326,8 @@ def test_devices_are_given_once_whatever_happens(seed):
         world.carry_out(surely=True)
         world.deliver(everything=True)
     assert not world.unwritten
-    held = {key for key, claim in world.claims.items() if claim.allocation is not None}
-    assert all(world.claims[key].users for key in held), "claims hold devices for no pod"
+    having = {key for key, claim in world.claims.items() if claim.allocation is not None}
+    assert all(world.claims[key].users or world.claims[key].foreign for key in having), "claims hold devices for no pod"
     started = [each for each in run(world.as_new(), world.now) if isinstance(each, Place)]
     assert not started, "a scheduler that begins now would start these"
 

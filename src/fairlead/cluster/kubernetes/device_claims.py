@@ -1,21 +1,24 @@
 """Allocating ResourceClaims, as kube-scheduler does: the finalizer, then devices and reservation in one write of the status.
 
 The status is written on the version that the finalizer's answer has, so one claim is never allocated twice. Another scheduler can
-give the same devices to other claims at the same moment: the watch is awaited, and where another claim has the same device, the
-allocation that was written later is taken back before the pod is bound. What remains is a scheduler that does not check.
+give the same devices to other claims at the same moment, or the GPU of a partition: the watch is awaited, and where allocations
+overlap, the one that was written later is taken back before the pod is bound. What remains is a scheduler that does not check.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from fairlead.cluster import claim_status, device_views
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
-from fairlead.cluster.port import Allocated, Outcome
+from fairlead.cluster.port import Allocated, ClusterEvent, Gone, Outcome, Upsert
 from fairlead.cluster.translate import Change
+from fairlead.core.dra.model import Slice
+from fairlead.core.dra.overlaps import Written
 from fairlead.core.model.allocations import Allocation, DeviceId, FailedDevice
 from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef
 
@@ -37,22 +40,13 @@ class _Refused(Exception):
         self.failed = failed
 
 
-class _Held:
-    """What the watch has delivered of one claim: its version, and the devices that it has alone."""
-
-    __slots__ = ("devices", "since", "version")
-
-    def __init__(self, version: int, devices: frozenset[tuple[str, str, str]], since: int) -> None:
-        self.version, self.devices, self.since = version, devices, since
-
-
 class DeviceClaims:
-    """Writes what claims are allocated, and finds others that have the same devices."""
+    """Writes what claims are allocated, and finds others whose devices overlap with theirs."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._held: dict[str, _Held] = {}
-        self._holders: dict[tuple[str, str, str], dict[str, None]] = {}
+        self._versions: dict[str, int] = {}  # of claims, as the watch has delivered them
+        self._written = Written()
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # for a change of a claim
         self._turn = asyncio.Semaphore(_AT_ONCE)
 
@@ -64,19 +58,20 @@ class DeviceClaims:
             for waiter in self._waiting.pop(change.key, ()):  # resumed once this batch is noted
                 if not waiter.done():
                     waiter.set_result(None)
-            before = self._held.pop(change.key, None)
-            for device in before.devices if before is not None else ():
-                holders = self._holders[device]
-                holders.pop(change.key, None)
-                if not holders:
-                    del self._holders[device]
             if change.view is None or change.error:
+                self._versions.pop(change.key, None)
+                self._written.remove(change.key)
                 continue
-            version, devices = _version(change.view.metadata.resource_version), _alone(change.view)
-            since = before.since if before is not None and before.devices == devices else version
-            self._held[change.key] = _Held(version, devices, since)
-            for device in devices:
-                self._holders.setdefault(device, {})[change.key] = None
+            self._versions[change.key] = version = _version(change.view.metadata.resource_version)
+            self._written.put(change.key, _allocation(change.view), version)
+
+    def note_slices(self, events: Iterable[ClusterEvent]) -> None:
+        """Slices came, changed or went."""
+        for event in events:
+            if isinstance(event, Upsert) and isinstance(event.object, Slice):
+                self._written.put_slice(event.object)
+            elif isinstance(event, Gone):
+                self._written.remove_slice(event.key)
 
     # -- writes ----------------------------------------------------------------------------------
 
@@ -146,22 +141,20 @@ class DeviceClaims:
         return _version(_metadata(claim)["resourceVersion"])
 
     async def _see(self, key: str, version: int) -> None:
-        """Wait for the watch; raise `_Refused` if another claim was given one of these devices before."""
+        """Wait for the watch; raise `_Refused` if another claim was given one of these devices, or a part of it, before."""
         try:
             async with asyncio.timeout(_SEEN_LIMIT):
                 await self._delivered(key, version, unless_gone=False)
         except TimeoutError:
             raise _Refused(f"resourceclaim {key} was not observed within {_SEEN_LIMIT:.0f} seconds") from None
-        ours = self._held[key]
-        for device in sorted(ours.devices):
-            for other in self._holders[device]:
-                if other != key and (self._held[other].since, other) < (ours.since, key):
-                    raise _Refused(f"device {'/'.join(device)} was allocated to resourceclaim {other} at the same time")
+        found = self._written.overlap(key)
+        if found is not None:
+            raise _Refused(f"device {found.device} {found.what}: resourceclaim {', '.join(found.others)} was allocated first")
 
     async def _delivered(self, key: str, version: int, *, unless_gone: bool = True) -> None:
         """Wait until the watch has delivered a claim in this version or a later one; or, unless_gone, that it is gone."""
-        while (held := self._held.get(key)) is None or held.version < version:
-            if held is None and unless_gone:
+        while (delivered := self._versions.get(key)) is None or delivered < version:
+            if delivered is None and unless_gone:
                 return
             await self._next_change(key)
 
@@ -247,11 +240,17 @@ def _version(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _alone(view: device_views.ResourceClaim) -> frozenset[tuple[str, str, str]]:
-    """The devices that a claim has, and no other may have."""
+def _allocation(view: device_views.ResourceClaim) -> Allocation | None:
+    """What a claim has. Amounts that cannot be read are left out: the devices count."""
     allocated = view.status.allocation if view.status is not None else None
-    results = (allocated.devices.results or ()) if allocated is not None else ()
-    return frozenset((each.driver, each.pool, each.device) for each in results if not each.admin_access and not each.share_id)
+    if allocated is None:
+        return None
+    try:
+        return device_views.allocation(allocated)
+    except ValueError:
+        results = [msgspec.structs.replace(each, consumed_capacity=None) for each in allocated.devices.results or ()]
+        bare = msgspec.structs.replace(allocated, devices=device_views.Results(results=results), node_selector=None)
+        return device_views.allocation(bare)
 
 
 def _has_conditions(choice: DeviceChoice) -> bool:
