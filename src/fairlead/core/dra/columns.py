@@ -61,6 +61,15 @@ class Columns:
         return found
 
 
+def presented(device: Device, read: Sequence[Mention]) -> tuple[object, ...] | None:
+    """What a device presents to an expression that reads these; None: it has to be evaluated by itself."""
+    base = _plain(device, -1)
+    if not isinstance(base, tuple):
+        return None
+    of = {"device.capacity": _capacity}
+    return *base, tuple(of.get(each[0], _attribute)(device, each[1], each[2]) for each in read)
+
+
 def _numbered(column: list[object]) -> tuple[list[int], list[object]]:
     numbers: dict[object, int] = {}
     return [numbers.setdefault(each, len(numbers)) for each in column], list(numbers)

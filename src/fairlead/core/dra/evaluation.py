@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import partial
 
-from fairlead.core.dra.columns import Columns, Group
+from fairlead.core.dra.columns import Columns, Group, Mention
 from fairlead.core.dra.inventory import SelectorFailure
 from fairlead.core.dra.model import Device, Version
 from fairlead.core.dra.selectors import Attribute, DeviceView, Quantity, SelectorError, compile_selector
@@ -27,6 +27,19 @@ class Evaluation:
             return compile_selector(expression).matches(self._view(device))
         except SelectorError as error:
             raise SelectorFailure(str(error)) from error
+
+    def reads(self, expressions: Iterable[str]) -> tuple[Mention, ...] | None:
+        """What of a device decides whether expressions hold, beside its driver and whether it can be shared; None: anything."""
+        found: set[Mention] = set()
+        for each in expressions:
+            try:
+                read = compile_selector(each).reads
+            except SelectorError:
+                continue  # it holds for none
+            if read is None:
+                return None
+            found.update(read)
+        return tuple(sorted(found))
 
     def verdicts(self, expression: str, columns: Columns) -> Iterator[tuple[int, bool | SelectorFailure]]:
         """The same for all devices of a node: sets of devices, each with the verdict or why there is none, in their order.

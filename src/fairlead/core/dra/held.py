@@ -110,6 +110,10 @@ class Held:
                 if amounts[device, name] > hold.amounts.get(name, 0):
                     raise NotHeld(f"so much {name} of {device} is not held")
 
+    def holds(self, device: DeviceId) -> bool:
+        """Whether a device is held, alone or in shares."""
+        return device.device in self._pools.get((device.driver, device.pool), {})
+
     def amounts(self) -> dict[DeviceId, tuple[int, int, dict[str, Amount]]]:
         """Device -> how often it is held alone and in shares, and what the shares consume."""
         return {

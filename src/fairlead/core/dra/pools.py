@@ -277,6 +277,10 @@ class Slices:
         self._drop(name)
         return before | self._reached(pool) if counts else NO_NODES
 
+    def get(self, name: str) -> Slice | None:
+        """The slice of this name."""
+        return self._by_name.get(name)
+
     def pools(self, node: Node) -> list[Pool]:
         """The pools that a node sees, in the order in which devices are tried: by driver and name, late ones last.
 

@@ -29,7 +29,7 @@ def is_gpu(driver: str) -> bool:
 
 def milli(device: Device, counters: Counters) -> int:
     """What part of a GPU a device is, rounded down, so that the partitions of a GPU are never more than that."""
-    return int(WHOLE * _part(device, counters)) if is_gpu(device.driver) else 0
+    return int(WHOLE * part(device, counters)) if is_gpu(device.driver) else 0
 
 
 def milli_of_share(device: Device, counters: Counters, consumed: Mapping[str, Amount]) -> int:
@@ -39,7 +39,7 @@ def milli_of_share(device: Device, counters: Counters, consumed: Mapping[str, Am
     parts = [
         Fraction(amount) / each.value for name, amount in consumed.items() if (each := device.capacity.get(name)) and each.value
     ]
-    return int(WHOLE * _part(device, counters) * min(Fraction(1), max(parts, default=Fraction(1))))
+    return int(WHOLE * part(device, counters) * min(Fraction(1), max(parts, default=Fraction(1))))
 
 
 def milli_of_ask(device: Device, counters: Counters, ask: Ask) -> int:
@@ -57,7 +57,8 @@ def wholes(item: Slice) -> int:
     return len(item.counters) + sum(not each.counters for each in item.devices)
 
 
-def _part(device: Device, counters: Counters) -> Fraction:
+def part(device: Device, counters: Counters) -> Fraction:
+    """What part of a GPU a device is, whatever its driver."""
     if not device.counters:
         return Fraction(1)
     taken: dict[tuple[str, str], Amount] = {}

@@ -88,13 +88,14 @@ class DeviceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     content: number of what it asks for; 0: that is not known. claim: its key where it matters which claim it is: it is allocated,
     or other pods use it. missing: it does not exist, so nothing can be allocated to it. milli: thousandths of a GPU that it is
-    charged as.
+    charged as; sharers: how many pods are charged for the claim in equal parts, of which it is one.
     """
 
     content: int = 0
     claim: str = ""
     missing: bool = False
     milli: int = 0
+    sharers: int = 1
 
 
 class Disk(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ import msgspec
 from fairlead.core.dra import model
 from fairlead.core.dra.model import Allocation, DeviceClaim, DeviceClass, DeviceObject, DeviceTemplate, Slice
 from fairlead.core.model.allocations import DeviceId, FailedDevice
-from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod
+from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod, PodSpec
 from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.nodes.device_failures import DeviceFailures
 from fairlead.core.nodes.device_needs import DeviceNeeds
@@ -64,21 +64,22 @@ class DeviceClaims:
         match item:
             case Slice():
                 self.devices.put(item)
-                self.wants.weigh_anew(item)
+                self.wants.follow_sizes()
             case DeviceClass():
-                changed = item.name in self.classes and self.classes[item.name] != item
                 self.classes[item.name] = item
                 self.devices.renew_all()
-                self.wants.weigh_again(changed=changed)
+                self.wants.class_changed(item.name)
             case DeviceTemplate():
                 self.templates[item.key] = item
                 self.wants.concern(item.key)
             case DeviceClaim():
+                before = self.claims.get(item.key)
                 self.claims[item.key] = item
                 self._seen_now(item.key)
                 if item.allocation is not None and item.key in self.assumed:
                     self._observed[item.key] = None
                 self._recount(item.key)
+                self._forget_released(before)
                 self.wants.concern(item.key)
 
     def remove(self, kind: type[DeviceObject], name: str) -> None:
@@ -86,17 +87,19 @@ class DeviceClaims:
         self.version = new_version()
         if kind is Slice:
             self.devices.remove(name)
+            self.wants.follow_sizes()
         elif kind is DeviceClass:
             self.classes.pop(name, None)
             self.devices.renew_all()
         elif kind is DeviceTemplate:
             self.templates.pop(name, None)
             self.wants.concern(name)
-        elif self.claims.pop(name, None) is not None:
+        elif (claim := self.claims.pop(name, None)) is not None:
             self._seen_now(name)
             self._observed.pop(name, None)
             self.failures.claim_gone(name)
             self._recount(name)
+            self._forget_released(claim)
             self.wants.concern(name)
 
     def all_known(self) -> None:
@@ -110,6 +113,16 @@ class DeviceClaims:
             del self._unseen[key]
             if key not in self._placed:
                 self.assumed.pop(key, None)
+
+    def _forget_released(self, before: DeviceClaim | None) -> None:
+        """What a claim had by its status, and has no more, need not be known if no slice has it."""
+        if before is not None and before.allocation is not None:
+            self.devices.forget_released(each.device for each in before.allocation.devices)
+
+    def forget_contents(self, shapes: Iterable[PodSpec]) -> None:
+        """What no pod asks for any more is forgotten, now and then. shapes: what pods are, with their needs."""
+        if self.wants.crowded:
+            self.wants.forget_others(need.content for spec in shapes for need in spec.devices)
 
     # -- devices that fail -----------------------------------------------------------------------
 
@@ -161,12 +174,13 @@ class DeviceClaims:
         """
         return tuple(self._need(use, pod, sharers) for use in pod.claims)
 
-    def weighed(self, pod: Pod, needs: tuple[DeviceNeed, ...], sharers: Callable[[str], int]) -> tuple[DeviceNeed, ...]:
-        """What a pod needs as it was found out, charged where the devices were not known then."""
-        if all(each.milli for each in needs):
-            return needs
-        now = zip(needs, self.needs(pod, sharers), strict=True)
-        return tuple(each if each.milli else msgspec.structs.replace(each, milli=new.milli) for each, new in now)
+    def weighed(self, needs: tuple[DeviceNeed, ...]) -> tuple[DeviceNeed, ...]:
+        """What a pod needs as it was found out, charged by the devices that are there now."""
+        return tuple(
+            each if each.milli == milli else msgspec.structs.replace(each, milli=milli)
+            for each in needs
+            for milli in (self.wants.weight(each.content) // each.sharers,)
+        )
 
     def _need(self, use: DeviceUse, pod: Pod, sharers: Callable[[str], int]) -> DeviceNeed:
         """A placeholder's claims of its own are not created: they count by their template."""
@@ -184,8 +198,8 @@ class DeviceClaims:
         which = claim.allocation is not None or claim.deleting or claim.users or len(self.wants.users(use.key)) > 1
         which = which or bool(self.failures.of_claim(use.key))
         # As much whatever it is allocated, so that it changes only with what is known of devices.
-        milli = self.wants.weight(number) // max(1, sharers(use.key))
-        return DeviceNeed(number, use.key if which else "", milli=milli)
+        shared = max(1, sharers(use.key))
+        return DeviceNeed(number, use.key if which else "", milli=self.wants.weight(number) // shared, sharers=shared)
 
     # -- decisions, under the undo log -----------------------------------------------------------
 
@@ -327,6 +341,8 @@ class DeviceClaims:
         if wanted is not None:
             log.insert(self._counted, key, wanted)
         self.devices.exchange(before, wanted)
+        if before is not None and not log.depth and self.allocation_of(key) is None:
+            self.devices.forget_released(each.device for each in before.devices)
         log.renew(self)
 
     def _asks_of(self, key: str) -> model.Claim | None:

@@ -5,15 +5,15 @@ So pods with equal claims of their own are alike, whatever their claims are call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
-from fairlead.core.dra import model, weights
-from fairlead.core.dra.inventory import SelectorFailure
-from fairlead.core.dra.model import DeviceClass, Slice
+from fairlead.core.dra import model
+from fairlead.core.dra.model import DeviceClass
 from fairlead.core.model.pods import Pod
+from fairlead.core.nodes.device_sizes import Asked
 from fairlead.core.nodes.node_devices import NodeDevices
 
-_WEIGHED = 256  # GPUs, or parts of such, of which it is asked what claims take
+_SPARE = 64  # contents that are always kept where such contents are forgotten that nothing uses
 _NOTHING = model.Claim("", "")
 
 
@@ -28,12 +28,14 @@ class DeviceNeeds:
     ) -> None:
         self.concerned: dict[str, None] = {}
         self._devices, self._classes, self._asks_of = devices, classes, asks_of
-        self._known = devices.known
         self._users: dict[str, dict[str, None]] = {}  # claim or template -> UIDs of pods that use it
         self._numbers: dict[model.Claim, int] = {}
-        self._contents: list[model.Claim] = [_NOTHING]
-        self._sampled: list[tuple[model.DeviceId, model.Device]] | None = None
-        self._weights: dict[int, int] = {}  # content -> thousandths of a GPU, where devices are known that it selects
+        self._contents: dict[int, model.Claim] = {0: _NOTHING}
+        self._last = 0
+        self._used = 1  # contents that were used when others were forgotten last
+        self._asked: dict[int, list[list[tuple[int, Asked]]]] = {}  # content -> for each request (count, ask) of alternatives
+        self._weights: dict[int, int] = {}  # content -> thousandths of a GPU
+        self._reweighed: set[int] = set()  # contents of which pods do not know their weight yet
 
     @property
     def any(self) -> bool:
@@ -77,79 +79,93 @@ class DeviceNeeds:
         """The number of what a claim asks for; equal claims have the same."""
         number = self._numbers.get(asks)
         if number is None:
-            number = self._numbers[asks] = len(self._contents)
-            self._contents.append(asks)
+            self._last += 1
+            number = self._numbers[asks] = self._last
+            self._contents[number] = asks
         return number
 
     def content(self, number: int) -> model.Claim:
         """What needs with this number ask for."""
         return self._contents[number]
 
+    # -- what queues are charged -----------------------------------------------------------------
+
     def weight(self, number: int) -> int:
-        """Thousandths of a GPU that a content takes; of alternatives the largest. 0: no device is known that it selects."""
+        """Thousandths of a GPU that a content takes; of alternatives the largest. 0: no device was there yet that it selects.
+
+        It is the largest device that each request selects among those that are there, and while there is none as it was.
+        """
         if number not in self._weights:
-            found = self._weigh(self._contents[number], self._sample())
-            if found is None:
-                return 0
-            self._weights[number] = found
+            self._weigh(number)
         return self._weights[number]
 
-    def _sample(self) -> list[tuple[model.DeviceId, model.Device]]:
-        """Some GPUs, by name: what each claim selects of them is what it takes."""
-        if self._sampled is None:
-            ids = sorted(each for each in self._known if weights.is_gpu(each.driver))[:_WEIGHED]
-            self._sampled = [(each, self._known[each]) for each in ids]
-        return self._sampled
+    def class_changed(self, name: str) -> None:
+        """A class came, or selects other devices: contents that name it are weighed anew."""
+        for number, asks in list(self._contents.items()):
+            if number in self._asked and any(ask.device_class == name for each in asks.requests for ask in each.alternatives):
+                self._leave(number)
+                self._weigh(number)
+        self.follow_sizes()
 
-    def weigh_again(self, *, changed: bool) -> None:
-        """A class came, or has changed: pods whose claims select GPUs by it are charged for these from now on."""
-        if changed:
-            self._weights.clear()
-        for number in range(1, len(self._contents)):
-            if number not in self._weights and self.weight(number):
-                self._concern_all(number)
-
-    def _concern_all(self, number: int) -> None:
-        for key in self._users:
-            if (asks := self._asks_of(key)) is not None and self._numbers.get(asks) == number:
-                self.concern(key)
-
-    def _weigh(self, asks: model.Claim, devices: Sequence[tuple[model.DeviceId, model.Device]]) -> int | None:
-        """None: none of these devices is what it asks for."""
-        selected = False
-        total = 0
-        for request in asks.requests:
-            largest = 0
-            for ask in request.alternatives:
-                by_pool: dict[tuple[str, str], list[int]] = {}
-                for device_id, device in devices:
-                    if self._selects(ask, device):
-                        pool = device_id.driver, device_id.pool
-                        counters = self._devices.slices.counters_of(pool) if device.counters else {}
-                        by_pool.setdefault(pool, []).append(weights.milli_of_ask(device, counters, ask))
-                selected = selected or bool(by_pool)
-                count = ask.count if ask.mode == model.EXACT else 1
-                taken = max if ask.mode == model.EXACT else sum
-                largest = max([largest, *(count * taken(each) for each in by_pool.values())])
-            total += largest
-        return total if selected else None
-
-    def _selects(self, ask: model.Ask, device: model.Device) -> bool:
-        device_class = self._classes.get(ask.device_class)
-        if device_class is None or ask.admin:
-            return False
-        try:
-            return all(self._devices.matches(each, device) for each in (*device_class.selectors, *ask.selectors))
-        except SelectorFailure:
-            return False
-
-    def weigh_anew(self, item: Slice) -> None:
-        """Devices came that contents may select for which none was known: pods that wait for these are charged from now on."""
-        self._sampled = None
-        if len(self._weights) == len(self._contents) - 1 or not weights.is_gpu(item.driver):
+    def follow_sizes(self) -> None:
+        """Pods whose claims select a larger device than before, or no longer do, are charged by that from now on."""
+        sizes = self._devices.sizes
+        for asked in list(sizes.changed.values()):
+            for number in asked.contents:
+                self._sum(number)
+        sizes.changed.clear()
+        if not self._reweighed:
             return
-        devices = [(model.DeviceId(item.driver, item.pool, each.name), each) for each in item.devices]
-        for number in range(1, len(self._contents)):
-            if number not in self._weights and (found := self._weigh(self._contents[number], devices)) is not None:
-                self._weights[number] = found
-                self._concern_all(number)
+        for key in self._users:
+            if (asks := self._asks_of(key)) is not None and self._numbers.get(asks) in self._reweighed:
+                self.concern(key)
+        self._reweighed.clear()
+
+    def _weigh(self, number: int) -> None:
+        follow = self._devices.sizes.follow
+        self._asked[number] = [
+            [
+                (ask.count if ask.mode == model.EXACT else 1, follow(number, ask, (*found.selectors, *ask.selectors)))
+                for ask in request.alternatives
+                if (found := self._classes.get(ask.device_class)) is not None
+            ]
+            for request in self._contents[number].requests
+        ]
+        self._weights.setdefault(number, 0)
+        self._sum(number)
+
+    def _sum(self, number: int) -> None:
+        requests = [[count * asked.largest for count, asked in each if asked.largest is not None] for each in self._asked[number]]
+        found = sum(max(each, default=0) for each in requests)
+        if any(requests) and found != self._weights[number]:
+            self._weights[number] = found
+            self._reweighed.add(number)
+
+    # -- what is forgotten -----------------------------------------------------------------------
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there are many more contents than were used when those that are not were forgotten last."""
+        return len(self._contents) > 2 * self._used + _SPARE
+
+    def forget_others(self, used: Iterable[int]) -> None:
+        """Contents are forgotten but those that shapes of pods name (`used`), and what is used now asks for."""
+        kept = {0, *used}
+        for key in self._users:
+            if (asks := self._asks_of(key)) is not None and asks in self._numbers:
+                kept.add(self._numbers[asks])
+        for number in self._contents.keys() - kept:
+            del self._numbers[self._contents.pop(number)]
+            self._leave(number)
+            self._weights.pop(number, None)
+            self._reweighed.discard(number)
+        self._used = len(self._contents)
+
+    def _leave(self, number: int) -> None:
+        for _, asked in (each for request in self._asked.pop(number, ()) for each in request):
+            self._devices.sizes.leave(number, asked)
+
+    @property
+    def entries(self) -> int:
+        """What is remembered: contents, what they ask for, users."""
+        return len(self._contents) + len(self._numbers) + len(self._asked) + len(self._weights) + len(self._users)

@@ -25,6 +25,7 @@ from fairlead.core.dra.reach import Affected
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.nodes import Node
 from fairlead.core.model.undo import UndoLog, new_version
+from fairlead.core.nodes.device_sizes import DeviceSizes
 from fairlead.core.nodes.table import NodeTable
 
 
@@ -38,7 +39,9 @@ class _Seen(NamedTuple):
 
 
 class NodeDevices:
-    """What nodes can use. known: devices as they were seen last. matches: whether a CEL expression holds for a device."""
+    """What nodes can use. known: devices of slices, and those that are held, as they were seen last. matches: whether a CEL
+    expression holds for a device. sizes: what parts of GPUs there are.
+    """
 
     def __init__(self, nodes: NodeTable, log: UndoLog) -> None:
         self.slices = Slices()
@@ -47,6 +50,7 @@ class NodeDevices:
         self.everywhere = 0
         self.known: dict[model.DeviceId, model.Device] = {}
         self.matches = Evaluation()
+        self.sizes = DeviceSizes(self.matches)
         self._nodes, self._log = nodes, log
         self._slices: dict[str, Slice] = {}
         self._by_pool: dict[tuple[str, str], dict[str, Slice]] = {}
@@ -54,6 +58,8 @@ class NodeDevices:
         self._stand_ins: dict[model.DeviceId, model.Device] = {}  # for counters of which others get a part
         self._all = ChainMap(self.known, self._stand_ins)
         self._seen: dict[str, _Seen] = {}
+        self._listed: dict[model.DeviceId, int] = {}  # in how many slices a device is
+        self._withdrawn: dict[tuple[str, str], dict[model.DeviceId, None]] = {}  # pool -> devices that are in none, and held
 
     def node_changed(self, row: int) -> None:
         """A node came, or its labels changed: it may see other devices."""
@@ -64,14 +70,16 @@ class NodeDevices:
     def put(self, item: Slice) -> None:
         """A slice came or changed."""
         self._list(item.name, item)
-        for device in item.devices:
-            self.known[model.DeviceId(item.driver, item.pool, device.name)] = device
+        self._follow(self.slices.get(item.name), item)
+        self.sizes.put(item)
         self._outdate(self.slices.put(item))
 
     def remove(self, name: str) -> None:
         """A slice is gone; one that is not known is no news."""
         if name in self._slices:
             self._list(name, None)
+            self._follow(self.slices.get(name), None)
+            self.sizes.remove(name)
             self._outdate(self.slices.remove(name))
 
     def _list(self, name: str, item: Slice | None) -> None:
@@ -93,6 +101,33 @@ class NodeDevices:
                 del self._by_pool[pool]
             if more:
                 self._nodes.offer_for_claims(more)
+
+    def _follow(self, before: Slice | None, after: Slice | None) -> None:
+        """Devices are known as long as a slice has them, or a claim holds them."""
+        for each in after.devices if after is not None else ():
+            device = model.DeviceId(after.driver, after.pool, each.name)
+            self.known[device] = each
+            self._listed[device] = self._listed.get(device, 0) + 1
+        gone = before.devices if before is not None else ()
+        for device in [model.DeviceId(before.driver, before.pool, each.name) for each in gone]:
+            self._listed[device] -= 1
+            if not self._listed[device]:
+                del self._listed[device]
+                self._withdrawn.setdefault((device.driver, device.pool), {})[device] = None
+        for pool in {(each.driver, each.pool) for each in (before, after) if each is not None}:
+            self.forget_released(self._withdrawn.get(pool, ()))
+
+    def forget_released(self, devices: Iterable[model.DeviceId]) -> None:
+        """Devices that were withdrawn are forgotten once nothing holds them."""
+        for device in list(devices):
+            pool = (device.driver, device.pool)
+            withdrawn = self._withdrawn.get(pool, {})
+            if device in withdrawn and (device in self._listed or not self.held.holds(device)):
+                del withdrawn[device]
+                if not withdrawn:
+                    del self._withdrawn[pool]
+                if device not in self._listed:
+                    self.known.pop(device, None)
 
     def _outdate(self, affected: Affected) -> None:
         """Nodes see other devices."""

@@ -374,6 +374,7 @@ class ClusterState:
         with guard("claims"):
             self.device_claims.end_backoffs(now)
             self.claims.follow()
+            self.device_claims.forget_contents(self.shapes.specs())
         with guard("reservations"):
             self.reserved.begin(now)
         with guard("moves"):

@@ -96,7 +96,7 @@ class Pods:
         if not needs or any(each.missing for each in needs):
             needs = self._tables.device_claims.needs(pod, partial(self._sharers, pod))
         else:
-            needs = self._tables.device_claims.weighed(pod, needs, partial(self._sharers, pod))
+            needs = self._tables.device_claims.weighed(needs) if task is not None and task.state is TaskState.BOUND else needs
         if pod.spec.devices == needs:
             return pod
         return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, devices=needs))
@@ -193,6 +193,7 @@ class Pods:
         self._tables.queues.accounts.changes.pods[task.pod.uid] = None
         task.faults = 0
         task.reported = None
+        self._tables.device_claims.wants.doubt(task.pod)
         self.newly_bound.append(task)
         self._tables.services.runs(task)
 
