@@ -395,3 +395,25 @@ def test_gpus_of_a_pool_are_counted_in_its_newest_generation():
     state.claims.remove(model.Slice, "a")
     state.claims.remove(model.Slice, "new")
     assert state.nodes.total("nvidia.com/gpu") == 0
+
+
+def test_claims_that_differ_in_parameters_of_drivers_share_the_verdicts_of_nodes():
+    items = [gpus(host, 1) for host in "ab"]
+    asked = [msgspec.structs.replace(asks(1), configs=(model.Config(f'{{"number": {each}}}'),)) for each in range(20)]
+    items += [DeviceClaim(f"ns/c{at}", f"uid-{at}", each) for at, each in enumerate(asked)]
+    items.append(claim("other", kind="none"))
+    state = state_of(*items)
+    for each in range(20):
+        state.upsert_pod(uses(f"p{each}", f"c{each}", created=each))
+    state.upsert_pod(uses("q", "other", created=30))
+    bindings = [binding for each in run(state) if isinstance(each, Place) for binding in each.bindings]
+    assert [each.claims[0].allocation.configs for each in bindings] == [
+        (("FromClaim", (), '{"number": 0}'),),
+        (("FromClaim", (), '{"number": 1}'),),
+    ]
+    assert len(state.device_claims.verdicts) == 2
+    state.remove_pod("uid-q")
+    for each in range(20):
+        state.remove_pod(f"uid-p{each}")
+    run(state, 1.0)
+    assert len(state.device_claims.verdicts) == 0, "they go with the shapes"

@@ -6,6 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.core.dra import allocator
+from fairlead.core.dra.allocator import refusal
+from fairlead.core.dra.problem import Problem, prepare
+from fairlead.core.dra.refusals import Refusal
+from fairlead.core.pods.filters.dynamic_resources import OPTIONS
 from testbed.dra import checker
 from testbed.dra.clusters import generate
 from testbed.dra.differential import VERSIONS, Comparison, compare, with_ours
@@ -26,6 +31,26 @@ def test_feasibility_is_upstreams_where_it_is_not_listed(version):
     assert total.cases - total.found > 150  # and many are not
     assert total.dropped < total.cases / 100
     assert total.same_choice > 0.9 * total.found  # and of several we take the same
+
+
+def test_why_there_is_no_allocation_is_what_the_allocation_says():
+    """The short cut for verdicts decides nothing otherwise; and it is one for many."""
+    short = found = refused = 0
+    for seed in range(2000, 2300):
+        ours = Case(generate(seed))
+        for node in ours.nodes:
+            answer = ours.answer(node, OPTIONS)
+            state = ours.held.on(ours.inventory(node))
+            assert refusal(state, node.name, ours.claims, ours.classes, OPTIONS) == (
+                answer if isinstance(answer, Refusal) else None
+            )
+            found += isinstance(answer, list)
+            refused += isinstance(answer, Refusal)
+            problem = prepare(state, ours.claims, ours.classes)
+            if isinstance(problem, Problem) and allocator._any_choice_fits(problem):
+                short += 1
+                assert isinstance(answer, list)
+    assert min(short, found, refused) > 50
 
 
 def test_a_recorded_verdict_that_differs_is_noticed():

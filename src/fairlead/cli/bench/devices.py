@@ -25,14 +25,17 @@ def dra(
     gangs: Annotated[int, typer.Option(min=0, max=1_000_000, help="So many gangs that can be placed only as a whole.")] = 0,
     slices: Annotated[int, typer.Option(min=0, max=1_000_000, help="What so many slices cost: pools, changes, questions.")] = 0,
     api: Annotated[bool, typer.Option("--api", help="Side by side with kube-scheduler on a real API server.")] = False,
-    nodes: Annotated[int, typer.Option(min=1, max=10_000, help="Nodes of --api.")] = 500,
-    pods: Annotated[int, typer.Option(min=2, max=100_000, help="Pods of --api; each has a claim.")] = 2500,
+    one_pass: Annotated[
+        bool, typer.Option("--pass", help="What a pod costs the core in a pass, by what claims differ in.")
+    ] = False,
+    nodes: Annotated[int, typer.Option(min=1, max=10_000, help="Nodes of --api and --pass.")] = 500,
+    pods: Annotated[int, typer.Option(min=2, max=100_000, help="Pods of --api and --pass; each has a claim.")] = 2500,
     rounds: Annotated[int, typer.Option(min=1, max=100, help="Rounds of --api, the schedulers alternating.")] = 3,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Allocation of devices (DRA): one of --differential, --hard, --irregular, --gangs, --slices and --api."""
-    if differential + hard + bool(irregular) + bool(gangs) + bool(slices) + api != 1:
-        fail("name one of --differential, --hard, --irregular N, --gangs N, --slices N and --api", Exit.USAGE)
+    """Allocation of devices (DRA): one of --differential, --hard, --irregular, --gangs, --slices, --pass and --api."""
+    if differential + hard + bool(irregular) + bool(gangs) + bool(slices) + one_pass + api != 1:
+        fail("name one of --differential, --hard, --irregular N, --gangs N, --slices N, --pass and --api", Exit.USAGE)
     find_checkout()
     if api:
         _on_api_server(nodes, pods, rounds, output)
@@ -54,6 +57,13 @@ def dra(
         title = "bench dra --irregular" if irregular else "bench dra --hard"
         emit(judged, output, lambda: print_table(title, msgspec.to_builtins(judged)))
         failed = judged.wrong_verdicts or judged.gave_up
+    elif one_pass:
+        from testbed.dra import passes
+
+        with progress("kinds of claims") as report:
+            costs = passes.run(nodes, pods, report)
+        emit(costs, output, lambda: print_table("bench dra --pass", msgspec.to_builtins(costs)))
+        failed = costs.placed < len(costs.ms_per_pod) * min(pods, nodes * passes.GPUS)
     elif slices:
         from testbed.dra import slices as many
 

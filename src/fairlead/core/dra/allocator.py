@@ -14,7 +14,7 @@ import msgspec
 from fairlead.core.dra.branching import Tree
 from fairlead.core.dra.covering import GaveUp
 from fairlead.core.dra.held import NodeState
-from fairlead.core.dra.model import Allocation, Ask, Chosen, Claim, DeviceClass
+from fairlead.core.dra.model import MOST_DEVICES, Allocation, Ask, Chosen, Claim, DeviceClass
 from fairlead.core.dra.packing import Packing, Pick, fits_smallest, greedy, largest_first
 from fairlead.core.dra.problem import Problem, faults_of, prepare
 from fairlead.core.dra.refusals import Kind, Refusal
@@ -113,6 +113,38 @@ def fits(
     finally:
         if within is not None:
             within.done += work.done
+
+
+def refusal(
+    state: NodeState, node: str, claims: Sequence[Claim], classes: Mapping[str, DeviceClass], options: Options = DEFAULT
+) -> Refusal | None:
+    """Why there is no allocation, as `allocate` finds it; None: there is one. Cheaper where any choice of devices would do."""
+    problem = prepare(state, claims, classes)
+    if isinstance(problem, Refusal):
+        return problem
+    if _any_choice_fits(problem):
+        return None
+    found = allocate(state, node, claims, classes, options)
+    return found if isinstance(found, Refusal) else None
+
+
+def _any_choice_fits(problem: Problem) -> bool:
+    """Whether requests can be served one after the other with whichever devices the others leave.
+
+    So it is if each of them has as many candidates as all requests need devices, none is bound by a constraint or asks for all
+    devices, and counters do not matter: no candidate consumes any, or one device is needed.
+    """
+    needed = sum(max(slot.count for slot in position.slots) for position in problem.positions)
+    if needed > MOST_DEVICES or any(problem.limits):
+        return False
+    counted = problem.state.inventory.counted if needed > 1 else 0
+    return all(
+        any(
+            slot.refusal is None and not slot.every and (slot.candidates & ~counted).bit_count() >= needed
+            for slot in position.slots
+        )
+        for position in problem.positions
+    )
 
 
 def _part(options: Options, within: Work | None) -> Work:

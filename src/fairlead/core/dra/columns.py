@@ -21,6 +21,9 @@ Mention = tuple[str, str, str]
 
 Held = TypeVar("Held")
 
+_MOST_GROUPED = 16
+"""Sets of columns of which the groups of a node are kept."""
+
 
 class Group(msgspec.Struct, frozen=True):
     """Devices, as a set, that present the same to an expression. key: what that is; None: it is not known of this one device."""
@@ -36,9 +39,13 @@ class Columns:
         self.devices = devices
         self._columns: dict[Mention, tuple[list[int], list[object]]] = {}
         self._base: tuple[list[int], list[object]] | None = None
+        self._groups: dict[tuple[Mention, ...], list[Group]] = {}
 
     def groups(self, read: Sequence[Mention]) -> list[Group]:
         """Devices by what they have in these columns, in the order of the first of each. A key is as `Selector` has it."""
+        known = self._groups.get(tuple(read))
+        if known is not None:
+            return known
         if self._base is None:
             self._base = _numbered([_plain(each, at) for at, each in enumerate(self.devices)])
         columns = [self._base, *map(self._column, read)]
@@ -51,6 +58,9 @@ class Columns:
         for numbers, mask in masks.items():
             base, *rest = (values[number] for number, (_, values) in zip(numbers, columns, strict=True))
             found.append(Group(mask, (*base, tuple(rest)) if isinstance(base, tuple) else None))
+        if len(self._groups) >= _MOST_GROUPED:
+            self._groups.clear()
+        self._groups[tuple(read)] = found
         return found
 
     def _column(self, mention: Mention) -> tuple[list[int], list[object]]:

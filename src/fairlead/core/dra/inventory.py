@@ -110,6 +110,7 @@ class Inventory:
         self._counter_at = position
         self.uses = [self.consumed(each, device) for each, device in zip(self.ids, self.devices, strict=True)]
         self.all = (1 << len(self.devices)) - 1
+        self.counted = sum(1 << index for index, each in enumerate(self.uses) if each)  # devices that consume counters
         self.multiple = sum(1 << index for index, each in enumerate(self.devices) if each.multiple)
         self.packings: dict[object, dict[tuple[int, ...], tuple[tuple[int, int], ...]]] = {}
         self._matches = matches

@@ -18,6 +18,7 @@ from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod, PodSpec
 from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.nodes.device_failures import DeviceFailures
 from fairlead.core.nodes.device_needs import DeviceNeeds
+from fairlead.core.nodes.device_verdicts import SharedVerdicts
 from fairlead.core.nodes.node_devices import NodeDevices
 from fairlead.core.nodes.table import NodeTable
 
@@ -29,7 +30,8 @@ class DeviceClaims:
     """All objects of `resource.k8s.io`. known: whether all that exist were received; before, no pod with claims is placed.
 
     assumed: what was decided for claims, by key, until they have it in their status. devices: what nodes can use. wants: what
-    pods ask for, and the pods that use claims. failures: devices whose binding failed.
+    pods ask for, and the pods that use claims. failures: devices whose binding failed. verdicts: where
+    what shapes ask for fits.
     """
 
     def __init__(self, nodes: NodeTable, log: UndoLog) -> None:
@@ -41,6 +43,7 @@ class DeviceClaims:
         self.assumed: dict[str, Allocation] = {}
         self.devices = NodeDevices(nodes, log)
         self.failures = DeviceFailures()
+        self.verdicts = SharedVerdicts()
         self.wants = DeviceNeeds(self.devices, self.classes, self._asks_of)
         self._log = log
         self._counted: dict[str, Allocation] = {}  # what is in `held` for a claim

@@ -1,21 +1,22 @@
 """DynamicResources: whether a node has devices for the ResourceClaims of a pod, and which.
 
 Claims that have an allocation are to be had where it can be used; the others get theirs from what the node can use, all of them
-at once. Verdicts are kept by row until what its node can use changes.
+at once. Verdicts are kept by row until what its node can use changes, for all shapes that ask for the same.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
+import msgspec
 from typing_extensions import override
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.dra import refusals
-from fairlead.core.dra.allocator import Options, Preference, allocate
+from fairlead.core.dra.allocator import Options, Preference, allocate, refusal
+from fairlead.core.dra.held import NodeState
 from fairlead.core.dra.model import Allocation, Claim, DeviceId
 from fairlead.core.model.arrays import Ints, Mask, RowNumbers
 from fairlead.core.model.pods import DeviceNeed
@@ -31,6 +32,15 @@ OPTIONS = Options(Preference.PACKED)
 _ASKED = 16  # rows whose reasons are compared for a message
 
 
+class _Question(NamedTuple):
+    """positions: of the needs that are to get devices; asked: what they ask for."""
+
+    state: NodeState
+    node: str
+    positions: list[int]
+    asked: list[Claim]
+
+
 class DynamicResources(Relation):
     """The claims of a pod and what nodes have for them."""
 
@@ -38,14 +48,10 @@ class DynamicResources(Relation):
     code = ReasonCode.DEVICES
     complaint = "cannot allocate all claims"
 
-    _NEW: ClassVar[int] = -1
-
     def __init__(self, shape: Shape, around: Surroundings) -> None:
         super().__init__(shape, around)
         self._claims = around.device_claims
-        self._refused: Mask = np.zeros(0, np.bool_)
-        self._at: Ints = np.zeros(0, np.int64)
-        self._seen: tuple[int, ...] = ()
+        self._verdicts = self._claims.verdicts.of(self._asked())
 
     @classmethod
     def of(cls, relations: Iterable[Relation]) -> DynamicResources | None:
@@ -98,22 +104,17 @@ class DynamicResources(Relation):
 
     @override
     def refused(self) -> Mask | None:
-        count, claims = self.nodes.count, self._claims
-        now = claims.devices.versions(count)
-        seen = (claims.devices.everywhere, self._pinned_version())
-        if seen != self._seen or len(self._at) > count:
-            self._seen = seen
-            self._refused = np.zeros(0, np.bool_)
-            self._at = np.zeros(0, np.int64)
-        if len(self._at) < count:
-            more = count - len(self._at)
-            self._at = np.concatenate([self._at, np.full(more, self._NEW, np.int64)])
-            self._refused = np.concatenate([self._refused, np.zeros(more, np.bool_)])
-        stale = np.flatnonzero(self._at != now)
-        for row in stale.tolist():
-            self._refused[row] = self.refuses(row) is not None
-        self._at[stale] = now[stale]
-        return self._refused
+        devices = self._claims.devices
+        seen = (devices.everywhere, self._pinned_version())
+        return self._verdicts.refused(devices.versions(self.nodes.count), seen, lambda row: self.refuses(row) is not None)
+
+    def _asked(self) -> tuple[object, ...]:
+        """What decides where it fits: what claims ask for but for parameters of drivers, and which claims where that matters."""
+        found: list[object] = []
+        for need in self.spec.devices:
+            asks = msgspec.structs.replace(self._claims.wants.content(need.content), configs=())
+            found += (asks, msgspec.structs.replace(need, content=0, milli=0, sharers=1))
+        return tuple(found)
 
     def _pinned_version(self) -> int:
         """Changes when it may matter that claims that others use, too, have another allocation."""
@@ -136,10 +137,13 @@ class DynamicResources(Relation):
 
     @override
     def refuses(self, row: int) -> Refusal | None:
-        decided = self.decide(row)
-        if isinstance(decided, refusals.Refusal):
-            return Refusal.UNSCHEDULABLE if decided.can_change_by_itself else Refusal.UNRESOLVABLE
-        return decided if isinstance(decided, Refusal) else None
+        question = self._question(row)
+        if isinstance(question, Refusal):
+            return question
+        found = refusal(question.state, question.node, question.asked, self._claims.classes, OPTIONS) if question.asked else None
+        if found is None:
+            return None
+        return Refusal.UNSCHEDULABLE if found.can_change_by_itself else Refusal.UNRESOLVABLE
 
     def reaches(self, row: int) -> bool:
         """Whether the claims that are allocated can be used on a row."""
@@ -151,6 +155,14 @@ class DynamicResources(Relation):
 
     def decide(self, row: int) -> Refusal | refusals.Refusal | list[tuple[int, Allocation]]:
         """What each need without devices would get on a row, as (its position, allocation), or why there is nothing for one."""
+        question = self._question(row)
+        if isinstance(question, Refusal) or not question.asked:
+            return question if isinstance(question, Refusal) else []
+        found = allocate(question.state, question.node, question.asked, self._claims.classes, OPTIONS)
+        return found if isinstance(found, refusals.Refusal) else list(zip(question.positions, found, strict=True))
+
+    def _question(self, row: int) -> Refusal | _Question:
+        """What is to be allocated on a row, and from what; a refusal where that does not matter."""
         node, state = self.nodes.objects[row], self._claims.devices.state_of(row)
         if node is None or state is None:
             return Refusal.UNRESOLVABLE
@@ -166,7 +178,4 @@ class DynamicResources(Relation):
                 asked.append(self._claims.wants.content(need.content))
             elif held.terms is not None and not any_term_holds(held.terms, node.labels, node.name):
                 return Refusal.UNRESOLVABLE
-        if not asked:
-            return []
-        found = allocate(state.without(closed), node.name, asked, self._claims.classes, OPTIONS)
-        return found if isinstance(found, refusals.Refusal) else list(zip(open_, found, strict=True))
+        return _Question(state.without(closed) if closed else state, node.name, open_, asked)
