@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from fairlead.core.dra import gangs
 from fairlead.core.dra.model import Allocation, Claim, DeviceId
 from fairlead.core.dra.refusals import Refusal
 from fairlead.core.model.arrays import Mask
+from fairlead.core.model.late import late
 from fairlead.core.nodes.device_claims import key_of
-from fairlead.core.pods.filters.dynamic_resources import OPTIONS, DynamicResources
+from fairlead.core.pods.filters.dynamic_resources import DynamicResources
 from fairlead.core.pods.tasks import Task
 from fairlead.core.state.cluster import ClusterState
+
+if TYPE_CHECKING:
+    from fairlead.core.dra import allocator, gangs
+else:
+    allocator, gangs = late("fairlead.core.dra.allocator"), late("fairlead.core.dra.gangs")
 
 Closed = Callable[[Task], Mask | None]
 """For each row whether it is closed to a task, None: none is."""
@@ -56,7 +62,7 @@ def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> boo
         members.append(gangs.Member(task.pod.uid, tuple(own), tuple(together), where))
     places = [place for row in rows.values() if (place := claims.devices.place_of(row)) is not None]
     held = claims.devices.held.closing(failed) if failed else claims.devices.held
-    found = gangs.allocate_gang(places, held, members, contents, claims.classes, OPTIONS)
+    found = gangs.allocate_gang(places, held, members, contents, claims.classes, allocator.PACKED)
     if isinstance(found, Refusal):
         return False
     given = {key: found.shared[at] for key, at in shared.items()}

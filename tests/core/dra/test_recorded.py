@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.dra import allocator
-from fairlead.core.dra.allocator import refusal
+from fairlead.core.dra.allocator import PACKED, refusal
 from fairlead.core.dra.problem import Problem, prepare
 from fairlead.core.dra.refusals import Refusal
-from fairlead.core.pods.filters.dynamic_resources import OPTIONS
 from testbed.dra import checker
 from testbed.dra.clusters import generate
 from testbed.dra.differential import VERSIONS, Comparison, compare, with_ours
@@ -39,9 +38,9 @@ def test_why_there_is_no_allocation_is_what_the_allocation_says():
     for seed in range(2000, 2300):
         ours = Case(generate(seed))
         for node in ours.nodes:
-            answer = ours.answer(node, OPTIONS)
+            answer = ours.answer(node, PACKED)
             state = ours.held.on(ours.inventory(node))
-            assert refusal(state, node.name, ours.claims, ours.classes, OPTIONS) == (
+            assert refusal(state, node.name, ours.claims, ours.classes, PACKED) == (
                 answer if isinstance(answer, Refusal) else None
             )
             found += isinstance(answer, list)

@@ -66,6 +66,8 @@ class Options(msgspec.Struct, frozen=True):
 
 
 DEFAULT = Options()
+PACKED = Options(Preference.PACKED)
+"""How the scheduler chooses devices: those that leave most to others."""
 
 
 def allocate(

@@ -7,11 +7,14 @@ fit beside those before it. What earlier ones take is counted as it is, also whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlead.core.dra.model import Allocation, Amount, Chosen, Device, DeviceId, Slice
-from fairlead.core.dra.pools import PoolId
+
+if TYPE_CHECKING:
+    from fairlead.core.dra.pools import PoolId
 
 _Counter = tuple[str, str]
 """(counter set, counter)."""

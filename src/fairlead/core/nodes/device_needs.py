@@ -6,12 +6,15 @@ So pods with equal claims of their own are alike, whatever their claims are call
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from fairlead.core.dra import model
 from fairlead.core.dra.model import DeviceClass
 from fairlead.core.model.pods import Pod
-from fairlead.core.nodes.device_sizes import Asked
 from fairlead.core.nodes.node_devices import NodeDevices
+
+if TYPE_CHECKING:
+    from fairlead.core.nodes.device_sizes import Asked
 
 _SPARE = 64  # contents that are always kept where such contents are forgotten that nothing uses
 _NOTHING = model.Claim("", "")

@@ -8,25 +8,32 @@ state that was found in a trial is not taken for one outside of it.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
 from fairlead.core.dra import model, weights
-from fairlead.core.dra.evaluation import Evaluation
-from fairlead.core.dra.gangs import Place
-from fairlead.core.dra.held import Held, NodeState
-from fairlead.core.dra.inventory import Inventory
 from fairlead.core.dra.model import Allocation, Slice
-from fairlead.core.dra.pools import Slices
-from fairlead.core.dra.reach import Affected
 from fairlead.core.model.arrays import Ints
+from fairlead.core.model.late import late
 from fairlead.core.model.nodes import Node
 from fairlead.core.model.undo import UndoLog, new_version
-from fairlead.core.nodes.device_sizes import DeviceSizes
 from fairlead.core.nodes.table import NodeTable
+
+if TYPE_CHECKING:
+    from fairlead.core.dra import evaluation, gangs, held, inventory, pools
+    from fairlead.core.dra.gangs import Place
+    from fairlead.core.dra.held import Held, NodeState
+    from fairlead.core.dra.inventory import Inventory
+    from fairlead.core.dra.reach import Affected
+    from fairlead.core.nodes import device_sizes
+else:  # a cluster without devices goes without their allocator
+    evaluation, gangs, held = (late(f"fairlead.core.dra.{each}") for each in ("evaluation", "gangs", "held"))
+    inventory, pools = (late(f"fairlead.core.dra.{each}") for each in ("inventory", "pools"))
+    device_sizes = late("fairlead.core.nodes.device_sizes")
 
 
 class _Seen(NamedTuple):
@@ -39,18 +46,12 @@ class _Seen(NamedTuple):
 
 
 class NodeDevices:
-    """What nodes can use. known: devices of slices, and those that are held, as they were seen last. matches: whether a CEL
-    expression holds for a device. sizes: what parts of GPUs there are.
-    """
+    """What nodes can use. known: devices of slices, and those that are held, as they were seen last."""
 
     def __init__(self, nodes: NodeTable, log: UndoLog) -> None:
-        self.slices = Slices()
-        self.held = Held()
         self.column: Ints = np.zeros(0, np.int64)
         self.everywhere = 0
         self.known: dict[model.DeviceId, model.Device] = {}
-        self.matches = Evaluation()
-        self.sizes = DeviceSizes(self.matches)
         self._nodes, self._log = nodes, log
         self._slices: dict[str, Slice] = {}
         self._by_pool: dict[tuple[str, str], dict[str, Slice]] = {}
@@ -60,6 +61,26 @@ class NodeDevices:
         self._seen: dict[str, _Seen] = {}
         self._listed: dict[model.DeviceId, int] = {}  # in how many slices a device is
         self._withdrawn: dict[tuple[str, str], dict[model.DeviceId, None]] = {}  # pool -> devices that are in none, and held
+
+    @cached_property
+    def slices(self) -> pools.Slices:
+        """All slices, by pool."""
+        return pools.Slices()
+
+    @cached_property
+    def held(self) -> Held:
+        """What claims hold, and devices that are avoided."""
+        return held.Held()
+
+    @cached_property
+    def matches(self) -> evaluation.Evaluation:
+        """Whether a CEL expression holds for a device."""
+        return evaluation.Evaluation()
+
+    @cached_property
+    def sizes(self) -> device_sizes.DeviceSizes:
+        """What parts of GPUs there are."""
+        return device_sizes.DeviceSizes(self.matches)
 
     def node_changed(self, row: int) -> None:
         """A node came, or its labels changed: it may see other devices."""
@@ -104,12 +125,10 @@ class NodeDevices:
 
     def _follow(self, before: Slice | None, after: Slice | None) -> None:
         """Devices are known as long as a slice has them, or a claim holds them."""
-        for each in after.devices if after is not None else ():
-            device = model.DeviceId(after.driver, after.pool, each.name)
+        for device, each in _devices(after):
             self.known[device] = each
             self._listed[device] = self._listed.get(device, 0) + 1
-        gone = before.devices if before is not None else ()
-        for device in [model.DeviceId(before.driver, before.pool, each.name) for each in gone]:
+        for device, _ in _devices(before):
             self._listed[device] -= 1
             if not self._listed[device]:
                 del self._listed[device]
@@ -156,11 +175,11 @@ class NodeDevices:
         if seen is not None and seen.version == version and seen.node is node:
             return seen.state
         if seen is None or (seen.node is not node and not _sees_the_same(seen.node, node)):
-            inventory = Inventory(self.slices.pools(node), self.matches, node.links)
+            found = inventory.Inventory(self.slices.pools(node), self.matches, node.links)
         else:
-            inventory = seen.inventory
-        state = self.held.on(inventory)
-        self._seen[node.name] = _Seen(node, inventory, version, state)
+            found = seen.inventory
+        state = self.held.on(found)
+        self._seen[node.name] = _Seen(node, found, version, state)
         return state
 
     def has_devices(self, row: int) -> bool:
@@ -171,7 +190,7 @@ class NodeDevices:
     def place_of(self, row: int) -> Place | None:
         """The node of a row with its devices, for the allocation of gangs."""
         state, node = self.state_of(row), self._nodes.objects[row]
-        return Place(node, state.inventory) if state is not None and node is not None else None
+        return gangs.Place(node, state.inventory) if state is not None and node is not None else None
 
     def versions(self, count: int) -> Ints:
         """For each row when what its node can use changed last, shape (count,); not to be written to."""
@@ -218,20 +237,20 @@ class NodeDevices:
         at = state.inventory.position.get(chosen.device) if state is not None else None
         if state is None or chosen.admin or at is None:
             return chosen
-        inventory = state.inventory
+        there = state.inventory
         if (state.alone | (0 if chosen.shared else state.sharing)) >> at & 1:
             return None
         if chosen.shared:
             taken = state.shares.get(at, {})
-            capacity = inventory.devices[at].capacity
+            capacity = there.devices[at].capacity
             free = {name: each.value - taken.get(name, 0) for name, each in capacity.items()}
             consumed = tuple((name, max(0, min(amount, free.get(name, 0)))) for name, amount in chosen.consumed)
             return msgspec.structs.replace(chosen, consumed=consumed)
-        if all(state.free[counter] >= amount for counter, amount in inventory.uses[at]):
+        if all(state.free[counter] >= amount for counter, amount in there.uses[at]):
             return chosen
         counters: dict[str, list[tuple[str, model.Amount]]] = {}
-        for counter, amount in inventory.uses[at]:
-            _, _, name, what = inventory.counters[counter]
+        for counter, amount in there.uses[at]:
+            _, _, name, what = there.counters[counter]
             counters.setdefault(name, []).append((what, max(0, min(amount, state.free[counter]))))
         device = chosen.device
         stand_in = model.DeviceId(device.driver, device.pool, f"{key}/{device.device}")
@@ -247,9 +266,9 @@ class NodeDevices:
 
     def hold(self, allocations: Iterable[Allocation]) -> Held:
         """What these hold, reckoned anew."""
-        held = Held()
-        held.take(allocations, self._all)
-        return held
+        found = held.Held()
+        found.take(allocations, self._all)
+        return found
 
     def avoid(self, device: model.DeviceId, status: tuple[bool, str] | None) -> None:
         """A device is avoided from now on (whether it is closed, and why); None: no longer. Not within a trial."""
@@ -258,7 +277,7 @@ class NodeDevices:
 
     def hold_again(self) -> None:
         """Nothing is held, and all is found anew."""
-        self.held = Held(self.held.avoided)
+        self.held = held.Held(self.held.avoided)
         self._seen.clear()
         self.renew_all()
 
@@ -266,3 +285,7 @@ class NodeDevices:
 def _sees_the_same(old: Node, new: Node) -> bool:
     """Whether what a node can use, and how it is connected, is as before."""
     return (old.name, old.labels, old.links) == (new.name, new.labels, new.links)
+
+
+def _devices(item: Slice | None) -> Iterator[tuple[model.DeviceId, model.Device]]:
+    return ((model.DeviceId(item.driver, item.pool, each.name), each) for each in item.devices) if item is not None else iter(())

@@ -15,20 +15,21 @@ from typing_extensions import override
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.dra import refusals
-from fairlead.core.dra.allocator import Options, Preference, allocate, refusal
-from fairlead.core.dra.held import NodeState
 from fairlead.core.dra.model import Allocation, Claim, DeviceId
 from fairlead.core.model.arrays import Ints, Mask, RowNumbers
+from fairlead.core.model.late import late
 from fairlead.core.model.pods import DeviceNeed
 from fairlead.core.model.selectors import any_term_holds
 from fairlead.core.nodes.device_claims import MOST_USERS
 from fairlead.core.pods.filters.base import Refusal, Relation, Stop, Surroundings
 
 if TYPE_CHECKING:
+    from fairlead.core.dra import allocator
+    from fairlead.core.dra.held import NodeState
     from fairlead.core.pods.shapes import Shape
+else:
+    allocator = late("fairlead.core.dra.allocator")
 
-OPTIONS = Options(Preference.PACKED)
-"""How devices are chosen: those that leave most to others."""
 _ASKED = 16  # rows whose reasons are compared for a message
 
 
@@ -140,7 +141,11 @@ class DynamicResources(Relation):
         question = self._question(row)
         if isinstance(question, Refusal):
             return question
-        found = refusal(question.state, question.node, question.asked, self._claims.classes, OPTIONS) if question.asked else None
+        found = (
+            allocator.refusal(question.state, question.node, question.asked, self._claims.classes, allocator.PACKED)
+            if question.asked
+            else None
+        )
         if found is None:
             return None
         return Refusal.UNSCHEDULABLE if found.can_change_by_itself else Refusal.UNRESOLVABLE
@@ -158,7 +163,7 @@ class DynamicResources(Relation):
         question = self._question(row)
         if isinstance(question, Refusal) or not question.asked:
             return question if isinstance(question, Refusal) else []
-        found = allocate(question.state, question.node, question.asked, self._claims.classes, OPTIONS)
+        found = allocator.allocate(question.state, question.node, question.asked, self._claims.classes, allocator.PACKED)
         return found if isinstance(found, refusals.Refusal) else list(zip(question.positions, found, strict=True))
 
     def _question(self, row: int) -> Refusal | _Question:
