@@ -41,6 +41,7 @@ class World:
         self.unwritten = []  # bindings on their way
         self.written = Written()  # as the adapter reads it
         self.racing = False
+        self.overlapped = self.bound = 0
         self.bad = {}  # devices that cannot be bound: since when they failed last, and how long they are not tried again
         self.state.claims.upsert(GPU)
         self.state.claims.upsert(DeviceTemplate("ns/t", asks(1)))
@@ -48,7 +49,6 @@ class World:
             self.tell("slice", each)
             self.written.put_slice(each)
         self.state.claims.all_known()
-        self.bound = 0
 
     def check(self):
         # A member may have ended; and another scheduler may give away what is being written here.
@@ -230,7 +230,18 @@ class World:
             self.write(DeviceClaim(key, f"uid-{key}", asks(1)))
             return
         item = self.rnd.choice([each for each in self.slices.values() if each.devices])
-        chosen = held(item.pool, self.rnd.choice(item.devices).name)
+        names = [each.name for each in item.devices]
+        on_their_way = [
+            each.device
+            for binding in self.unwritten
+            for choice in binding.claims
+            for each in (choice.allocation.devices if choice.allocation is not None else ())
+            if choice.decided and each.device.pool == item.pool
+        ]
+        if on_their_way and self.rnd.random() < 0.8:  # that device, or another part of its GPU
+            gpu = self.rnd.choice(on_their_way).device[:5]
+            names = [each for each in names if each.startswith(gpu)]
+        chosen = held(item.pool, self.rnd.choice(names))
         self.racing = True
         self.write(DeviceClaim(key, f"uid-{key}", asks(1), allocation=chosen, foreign=True))
         self.racing = False
@@ -241,7 +252,11 @@ class World:
         """As the adapter does: what was given to another meanwhile is refused, and what overlaps with others is released."""
         self.racing = True
         try:
-            return self.written_all(binding) and all(self.written.overlap(each.claim) is None for each in binding.claims)
+            if not self.written_all(binding):
+                return False
+            overlaps = [self.written.overlap(each.claim) for each in binding.claims]
+            self.overlapped += any(overlaps)
+            return not any(overlaps)
         finally:
             self.racing = False
 
@@ -260,6 +275,7 @@ class World:
         return True
 
     def release(self, binding):
+        self.racing = True
         for choice in binding.claims:
             claim = self.claims.get(choice.claim)
             if claim is None:
@@ -269,6 +285,8 @@ class World:
             changed = msgspec.structs.replace(claim, users=users, allocation=claim.allocation if keeps else None)
             if changed != claim:
                 self.write(changed)
+        self.racing = False
+        self.judge()
 
     def bind(self, binding):
         found = self.pods[binding.pod.uid]
@@ -340,3 +358,23 @@ def test_the_worlds_are_eventful():
         while len(world.pods) > 8:
             world.end()
     assert world.bound > 20
+
+
+def test_another_scheduler_gives_away_what_is_being_bound():
+    world = World(6)
+    for _ in range(150):
+        actions = (
+            world.create,
+            world.control,
+            world.deliver,
+            world.decide,
+            world.other_scheduler,
+            world.carry_out,
+            world.deliver,
+        )
+        for action in actions:
+            action()
+        while len(world.pods) > 6:
+            world.end()
+    assert world.overlapped > 10
+    assert world.bound > 10
