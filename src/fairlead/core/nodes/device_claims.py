@@ -14,7 +14,7 @@ import msgspec
 from fairlead.core.dra import model
 from fairlead.core.dra.model import Allocation, DeviceClaim, DeviceClass, DeviceObject, DeviceTemplate, Slice
 from fairlead.core.model.allocations import DeviceId, FailedDevice
-from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod, PodSpec
+from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod
 from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.nodes.device_failures import DeviceFailures
 from fairlead.core.nodes.device_needs import DeviceNeeds
@@ -42,7 +42,7 @@ class DeviceClaims:
         self.templates: dict[str, DeviceTemplate] = {}
         self.assumed: dict[str, Allocation] = {}
         self.devices = NodeDevices(nodes, log)
-        self.failures = DeviceFailures()
+        self.failures = DeviceFailures(self._avoid)
         self.verdicts = SharedVerdicts()
         self.wants = DeviceNeeds(self.devices, self.classes, self._asks_of)
         self._log = log
@@ -122,32 +122,19 @@ class DeviceClaims:
         if before is not None and before.allocation is not None:
             self.devices.forget_released(each.device for each in before.allocation.devices)
 
-    def forget_contents(self, shapes: Iterable[PodSpec]) -> None:
-        """What no pod asks for any more is forgotten, now and then. shapes: what pods are, with their needs."""
-        if self.wants.crowded:
-            self.wants.forget_others(need.content for spec in shapes for need in spec.devices)
-
     # -- devices that fail -----------------------------------------------------------------------
 
-    def note_failures(self, failed: Iterable[FailedDevice], now: float) -> None:
-        """Pods could not be bound with these devices: they are avoided for a while."""
-        for each in failed:
-            asks = self._asks_of(each.claim)
-            self.failures.note(each, repr(asks) if asks is not None else each.claim, now)
-            self._avoid(each.device)
-
-    def end_backoffs(self, now: float) -> None:
-        """Devices that have been avoided for long enough may be tried again."""
-        for device in self.failures.due(now):
-            self._avoid(device)
+    def note_failed(self, failed: FailedDevice, now: float) -> None:
+        """A pod could not be bound with a device: it is avoided for a while."""
+        asks = self._asks_of(failed.claim)
+        self.failures.note(failed, repr(asks) if asks is not None else failed.claim, now)
 
     def note_bound(self, pod: Pod) -> None:
         """A pod was bound: its devices work."""
         for use in pod.claims if self.failures else ():
             allocation = self.allocation_of(use.key)
             for each in allocation.devices if allocation is not None else ():
-                if self.failures.works(each.device):
-                    self._avoid(each.device)
+                self.failures.works(each.device)
 
     def _avoid(self, device: DeviceId) -> None:
         self.devices.avoid(device, self.failures.status(device))

@@ -9,7 +9,7 @@ user's mistake does not close the devices of all others. Times come with events;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -40,9 +40,13 @@ class _Failure(msgspec.Struct):
 
 
 class DeviceFailures:
-    """By device the failures in a row. One that works, or has not failed for long, is forgotten."""
+    """By device the failures in a row. One that works, or has not failed for long, is forgotten.
 
-    def __init__(self) -> None:
+    changed: is called with a device that is avoided otherwise than before.
+    """
+
+    def __init__(self, changed: Callable[[DeviceId], object] = id) -> None:
+        self._changed = changed
         self._failures: dict[DeviceId, _Failure] = {}
         self._due: Agenda[DeviceId] = Agenda()
         self._of_claim: dict[str, dict[DeviceId, None]] = {}
@@ -56,7 +60,7 @@ class DeviceFailures:
 
     @property
     def next_due(self) -> float | None:
-        """When `due` has something to do next, in seconds."""
+        """When `end_backoffs` has something to do next, in seconds."""
         return self._due.next
 
     def note(self, failed: FailedDevice, content: str, now: float) -> None:
@@ -75,26 +79,25 @@ class DeviceFailures:
             devices[device] = devices.get(device, 0) + 1
             self._of_claim.setdefault(failed.claim, {})[device] = None
         found.for_all = found.for_all or (not failed.refused and len(devices) <= _SUSPECTED)
+        self._changed(device)
 
-    def due(self, now: float) -> list[DeviceId]:
-        """Devices that may be tried again from now on, and those that are forgotten."""
-        changed = list(self._due.due(now))
-        for device in changed:
+    def end_backoffs(self, now: float) -> None:
+        """Devices that have been avoided for long enough may be tried again; those that have not failed since are forgotten."""
+        for device in list(self._due.due(now)):
             found = self._failures[device]
             if found.closed:
                 found.closed = False
                 self._due.put(device, now + _REMEMBERED)
             else:
                 self._forget(device)
-        return changed
+            self._changed(device)
 
-    def works(self, device: DeviceId) -> bool:
-        """A pod was bound with a device: it is as others are. Returns whether it was not."""
-        if device not in self._failures:
-            return False
-        self._due.drop(device)
-        self._forget(device)
-        return True
+    def works(self, device: DeviceId) -> None:
+        """A pod was bound with a device: it is as others are."""
+        if device in self._failures:
+            self._due.drop(device)
+            self._forget(device)
+            self._changed(device)
 
     def claim_gone(self, key: str) -> None:
         """A claim is gone: another of that name begins anew."""

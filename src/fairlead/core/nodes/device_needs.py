@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.core.dra import model
 from fairlead.core.dra.model import DeviceClass
-from fairlead.core.model.pods import Pod
+from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.nodes.node_devices import NodeDevices
 
 if TYPE_CHECKING:
@@ -146,14 +146,14 @@ class DeviceNeeds:
 
     # -- what is forgotten -----------------------------------------------------------------------
 
-    @property
-    def crowded(self) -> bool:
-        """Whether there are many more contents than were used when those that are not were forgotten last."""
-        return len(self._contents) > 2 * self._used + _SPARE
+    def tidy(self, specs: Iterable[PodSpec]) -> None:
+        """Forget what nothing asks for, once that is many more contents than were used the last time. specs: of all shapes."""
+        if len(self._contents) > 2 * self._used + _SPARE:
+            self.forget_others(specs)
 
-    def forget_others(self, used: Iterable[int]) -> None:
-        """Contents are forgotten but those that shapes of pods name (`used`), and what is used now asks for."""
-        kept = {0, *used}
+    def forget_others(self, specs: Iterable[PodSpec]) -> None:
+        """Contents are forgotten but those that shapes of pods name, and what is used now asks for."""
+        kept = {0, *(need.content for spec in specs for need in spec.devices)}
         for key in self._users:
             if (asks := self._asks_of(key)) is not None and asks in self._numbers:
                 kept.add(self._numbers[asks])

@@ -146,7 +146,8 @@ class ClusterState:
 
     def bind_failed(self, uid: str, now: float, devices: Sequence[FailedDevice] = ()) -> None:
         """The binding was refused: free the place, and wait longer after each refusal. devices: those because of which."""
-        self.device_claims.note_failures(devices, now)
+        for each in devices:
+            self.device_claims.note_failed(each, now)
         self._comes_to_wait(self.pods.bind_failed(uid, now))
         self.claims.follow()
 
@@ -372,9 +373,9 @@ class ClusterState:
         self.belonging.begin()
         self.pending.stale = True
         with guard("claims"):
-            self.device_claims.end_backoffs(now)
+            self.device_claims.failures.end_backoffs(now)
             self.claims.follow()
-            self.device_claims.forget_contents(self.shapes.specs())
+            self.device_claims.wants.tidy(self.shapes.specs())
         with guard("reservations"):
             self.reserved.begin(now)
         with guard("moves"):
