@@ -9,7 +9,7 @@ last asked. So the cost of a decision follows what changed, not how many nodes t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -440,10 +440,6 @@ class ShapeTable:
 
     def __len__(self) -> int:
         return len(self._rankings)
-
-    def specs(self) -> Iterator[PodSpec]:
-        """What pods of these shapes are."""
-        return (spec for spec, _, _ in self._rankings)
 
     def intern(self, spec: PodSpec, labels: LabelSet | None = None, profile: str = AI_PROFILE) -> Ranking:
         """The shape of a spec, of the labels by which others select it, and of a profile; counts one more user of it."""

@@ -6,7 +6,8 @@ There is no snapshot per pass: this state is the snapshot. Every event is one me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -17,7 +18,7 @@ from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Group
 from fairlead.core.model.namespaces import Namespace
 from fairlead.core.model.nodes import Node, NodePool, Reservation
-from fairlead.core.model.pods import Pod
+from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.service_classes import ServiceClass
@@ -375,7 +376,7 @@ class ClusterState:
         with guard("claims"):
             self.device_claims.failures.end_backoffs(now)
             self.claims.follow()
-            self.device_claims.wants.tidy(self.shapes.specs())
+            self.device_claims.wants.tidy(self._specs())
         with guard("reservations"):
             self.reserved.begin(now)
         with guard("moves"):
@@ -384,6 +385,11 @@ class ClusterState:
             self.suspended.begin(now)
         with guard("overrides"):
             self.overrides.tidy(now)
+
+    def _specs(self) -> Iterator[PodSpec]:
+        """What all pods are, and placeholders on nodes."""
+        for tasks in chain((self.tasks,), self.nodes.pods):
+            yield from (each.shape.spec for each in tasks.values())
 
     def settle(self, now: float) -> None:
         """Make the units of gangs that changed, and let delayed tasks wait again, if there may be any since the last time."""
