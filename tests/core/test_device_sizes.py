@@ -231,11 +231,11 @@ def remembered(state):
     )
 
 
-def test_ten_thousand_claims_that_come_and_go_leave_nothing_behind():
+def test_claims_that_come_and_go_leave_nothing_behind():
     """In batches, each of which asks for something that none asked for before."""
     state = state_of(*halves("a", 4), DeviceTemplate("ns/t", claim("t", kind="half").asks), hosts=("a",))
     first, seen, placed_ = remembered(state), [], 0
-    for batch in range(100):
+    for batch in range(20):
         asked = {}
         for each in range(100 * batch, 100 * batch + 100):
             name = f"c{each}"
@@ -255,8 +255,8 @@ def test_ten_thousand_claims_that_come_and_go_leave_nothing_behind():
             state.claims.upsert(DeviceClaim(f"ns/{name}", f"uid-{name}", asks))
             state.claims.remove(DeviceClaim, f"ns/{name}")
         seen.append(remembered(state))
-    assert placed_ >= 400
-    assert max(seen[50:]) <= max(seen[:3]), seen
+    assert placed_ >= 80
+    assert max(seen[5:]) <= max(seen[:3]), seen
     run(state, 1000.0)
     state.device_claims.wants.forget_others(())
     assert remembered(state) <= first + 4, "all are gone"
