@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, views
+from fairlead.core.model.pods import ExtendedRequest
 
 _REQUIRED, _PREFERRED = (f"{each}DuringSchedulingIgnoredDuringExecution" for each in ("required", "preferred"))
 SUPPORTED, REFUSED, UNREAD = "supported", "refused", "no filter reads it"
@@ -300,7 +300,24 @@ def test_claims_are_read_by_name_or_once_their_template_has_made_them():
 def test_resources_of_device_classes_are_claims():
     name = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
     asks = {"containers": [{"name": "c", "resources": {"requests": {name: "1"}, "limits": {name: "1"}}}]}
-    error = seen(**asks).error
-    assert error.code == ReasonCode.DEVICES
-    assert f"resources.requests ('{name}')" in error.message
-    assert seen(**asks, nodeName="n1").error is None
+    found = seen(**asks)
+    assert found.error is None
+    assert found.extended == (ExtendedRequest("c", 0, name, "container-0-request-0", 1),)
+
+
+def test_extended_resources_are_read_by_container():
+    gpu = "example.com/gpu"
+    first = [
+        {"name": "init", "resources": {"requests": {gpu: "2"}}},
+        {"name": "sidecar", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1", gpu: 1}}},
+    ]
+    main = [{"name": "c", "resources": {"requests": {"cpu": "1", "example.com/a": "0", gpu: "1", "kubernetes.io/x": "1"}}}]
+    found = seen(initContainers=first, containers=main).extended
+    assert found == (
+        ExtendedRequest("init", 0, gpu, "container-0-request-0", 2, brief=True),
+        ExtendedRequest("sidecar", 1, gpu, "container-1-request-1", 1),
+        ExtendedRequest("c", 2, gpu, "container-2-request-2", 1),
+    )
+    view = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": main}}
+    view["status"] = {"extendedResourceClaimStatus": {"resourceClaimName": "p-x"}}
+    assert convert.pod(msgspec.convert(view, views.Pod), "default").extended_claim == "p-x"

@@ -155,3 +155,78 @@ def test_pods_of_a_job_share_a_claim(cluster):
     cluster.scheduler()
     assert len(set(cluster.all_placed(3).values())) == 1
     assert sorted(each["name"] for each in claims(cluster)["c"]["status"]["reservedFor"]) == ["p0", "p1", "p2"]
+
+
+def test_resources_that_a_class_serves_are_had_by_devices_where_no_plugin_advertises_them(cluster):
+    """The claim is created with the binding, named in the pod's status, deleted with the pod, and never there twice."""
+    resource = "example.com/card"
+    selectors = [cel(f'device.driver == "{DRIVER}"')]
+    path = f"{GROUP}/deviceclasses"
+    cluster.plane.request("POST", path, kind("DeviceClass", "card", {"selectors": selectors, "extendedResourceName": resource}))
+    try:
+        gpus(cluster, "n1", 1)
+        plugin = objects.node("n2", gpus=0)
+        for amounts in ("allocatable", "capacity"):
+            plugin["status"].setdefault(amounts, {})[resource] = "1"
+        cluster.create(plugin)
+        cluster.scheduler()
+        cluster.create(*(asking(f"p{each}", resource) for each in range(2)))
+        where = cluster.all_placed(2)
+        assert sorted(where.values()) == ["n1", "n2"]
+        by_devices = next(name for name, host in where.items() if host == "n1")
+        ((name, made),) = claims(cluster).items()
+        assert name.startswith(f"{by_devices}-extended-resources-")
+        assert made["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"] == "true"
+        assert [each["name"] for each in made["status"]["reservedFor"]] == [by_devices]
+        status = cluster.pods()[by_devices]["status"]["extendedResourceClaimStatus"]
+        mapping = {"containerName": "main", "resourceName": resource, "requestName": request_of(cluster.pods()[by_devices], resource)}
+        assert status == {"resourceClaimName": name, "requestMappings": [mapping]}
+        assert all("extendedResourceClaimStatus" not in each["status"] for key, each in cluster.pods().items() if key != by_devices)
+        cluster.create(asking("q", resource))
+        cluster.until(lambda: f"1 Insufficient {resource}" in (cluster.condition("q") or ("", ""))[1])
+        assert f"{resource} by device class card" in cluster.condition("q")[1]
+        cluster.delete(f"/api/v1/namespaces/default/pods/{by_devices}")  # its claim goes with it
+        assert cluster.until(lambda: cluster.placed().get("q")) == "n1"
+        cluster.until(lambda: len(claims(cluster)) == 1)
+        assert all(len(names) == 1 for names in holders(cluster).values())
+    finally:
+        cluster.plane.request("DELETE", f"{path}/card")
+
+
+def test_a_claim_that_a_scheduler_left_behind_is_deleted_and_the_pod_gets_another(cluster):
+    resource = "deviceclass.resource.kubernetes.io/gpu"
+    gpus(cluster, "n1", 1)
+    cluster.create(asking("p", resource))
+    pod = cluster.pods()["p"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"], "controller": True}
+    left = kind("ResourceClaim", "left-behind", wants())
+    left["metadata"] |= {
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "finalizers": ["resource.kubernetes.io/delete-protection"],
+        "ownerReferences": [owner],
+    }
+    left = cluster.plane.request("POST", CLAIMS, left)
+    results = [{"request": "gpu", "driver": DRIVER, "pool": "n1", "device": "gpu-0"}]
+    left["status"] = {
+        "allocation": {"devices": {"results": results}},
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}],
+    }
+    cluster.plane.request("PUT", f"{CLAIMS}/left-behind/status", left)  # a scheduler before this one, which ended then
+    cluster.scheduler()
+    assert cluster.all_placed(1) == {"p": "n1"}
+    (name,) = claims(cluster)
+    assert name.startswith("p-extended-resources-")
+    assert cluster.pods()["p"]["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == name
+
+
+def asking(name, resource, amount=1):
+    pod = objects.pod(name, gpus=0)
+    resources = pod["spec"]["containers"][0].setdefault("resources", {})
+    for part in ("requests", "limits"):
+        resources.setdefault(part, {})[resource] = str(amount)
+    return pod
+
+
+def request_of(pod, resource):
+    at = sorted(pod["spec"]["containers"][0]["resources"]["requests"]).index(resource)
+    return f"container-0-request-{at}"

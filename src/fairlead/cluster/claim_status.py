@@ -9,8 +9,10 @@ from typing import Any
 
 from fairlead.core.model.allocations import Allocation, Amount, Chosen
 from fairlead.core.model.selectors import Requirement, SelectorTerm
-from fairlead.core.model.transactions import PodRef
+from fairlead.core.model.transactions import ExtendedClaim, PodRef
 
+EXTENDED = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation, with value `true`, of a claim that a scheduler creates for the extended resources of the pod that owns it."""
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """What keeps a claim that is allocated from being deleted, as upstream's scheduler sets it."""
 
@@ -28,6 +30,38 @@ def allocation(found: Allocation) -> dict[str, Any]:
     if found.terms is not None:
         body["nodeSelector"] = {"nodeSelectorTerms": [_term(each) for each in found.terms]}
     return body
+
+
+def extended_claim(wanted: ExtendedClaim, pod: PodRef) -> dict[str, Any]:
+    """A claim that is to be created for the extended resources of a pod, which owns it."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+    metadata = {
+        "generateName": f"{pod.name}-extended-resources-",
+        "namespace": pod.namespace,
+        "annotations": {EXTENDED: "true"},
+        "finalizers": [FINALIZER],
+        "ownerReferences": [owner],
+    }
+    requests = [
+        {"name": name, "exactly": {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}}
+        for name, device_class, count in wanted.requests
+    ]
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata}
+    return {**body, "spec": {"devices": {"requests": requests}}}
+
+
+def extended_status(name: str, wanted: ExtendedClaim) -> dict[str, Any]:
+    """`extendedResourceClaimStatus` of a pod: its claim, and which container has the devices of which request."""
+    mappings = [
+        {"containerName": each.container, "resourceName": each.resource, "requestName": each.request} for each in wanted.mappings
+    ]
+    return {"resourceClaimName": name, "requestMappings": mappings}
+
+
+def path_of(key: str) -> str:
+    """Where the API server has a claim. key: `namespace/name`."""
+    namespace, _, name = key.partition("/")
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
 
 
 def consumer(pod: PodRef) -> dict[str, str]:

@@ -15,6 +15,7 @@ from fairlead.api.kinds import pod_group
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import bounds, grouping, pod_specs, selection, starting, targets, views
+from fairlead.cluster.extended_resources import extended_requests
 from fairlead.cluster.times import seconds
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.links import report
@@ -28,10 +29,10 @@ from fairlead.core.model.pods import DeviceUse, Pod, PodSpec
 from fairlead.core.model.selectors import Labels, Requirement, Selector
 from fairlead.core.model.starts import FailedStarts, StartTrouble
 
-_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 _MOST_IMAGE = 1 << 50  # bytes
 _MOST_REPORTS = 256
 _NO_STATUS = views.PodStatus()
+_NO_CLAIM = views.ExtendedResourceClaimStatus()
 _NO_NODE_STATUS = views.NodeStatus()
 
 
@@ -63,7 +64,7 @@ def pod(
     elastic = _is_elastic(labels, complaints)
     time_limit = _annotated_span(annotations, names.TIME_LIMIT_ANNOTATION, complaints)
     expected = _annotated_span(annotations, names.EXPECTED_DURATION_ANNOTATION, complaints)
-    error = _error(view, wanted, unsized or ReasonCode.INVALID_SPEC, complaints)
+    error = _error(view, unsized or ReasonCode.INVALID_SPEC, complaints)
     watched = bool(group and spec.node_name and profile is not None) and not _is_ai_job(owner)
     return Pod(
         uid=metadata.uid,
@@ -87,6 +88,8 @@ def pod(
         succeeded=_succeeded(view, annotations),
         attempt=_attempt(labels),
         claims=_claims(view),
+        extended=extended_requests(view),
+        extended_claim=(status.extended_resource_claim_status or _NO_CLAIM).resource_claim_name,
         bound=starting.bound_at(conditions, status.start_time, metadata.creation_timestamp) if watched else 0.0,
         starting=_starting(status) if watched else None,
         gated=bool(spec.scheduling_gates),
@@ -116,11 +119,11 @@ def _requested(view: views.Pod, workloads: Workloads | None, complaints: list[st
         return PodSpec(), ReasonCode.TOO_LARGE if refused.too_large else ReasonCode.INVALID_SPEC
 
 
-def _error(view: views.Pod, wanted: PodSpec, code: ReasonCode, complaints: list[str]) -> Reason | None:
+def _error(view: views.Pod, code: ReasonCode, complaints: list[str]) -> Reason | None:
     """Why a pod is placed nowhere, whatever there is."""
     if complaints:
         return Reason(code, f"pod {view.metadata.key}: {'; '.join(complaints)}")
-    return _no_claims(view, wanted) if not view.spec.node_name else None
+    return None
 
 
 def _is_elastic(labels: Mapping[str, str], complaints: list[str]) -> bool:
@@ -175,22 +178,6 @@ def _claims(view: views.Pod) -> tuple[DeviceUse, ...]:
         elif name := made[each.name]:  # else none is needed
             uses.append(DeviceUse(each.name, f"{namespace}/{name}", f"{namespace}/{each.resource_claim_template_name or ''}"))
     return tuple({use.key or use.name: use for use in uses}.values())  # one claim may be named twice
-
-
-def _no_claims(view: views.Pod, wanted: PodSpec) -> Reason | None:
-    """Why a pod that asks for a device class as a resource is placed nowhere: a node would run it without the devices.
-
-    The API server's resources of device classes (`deviceclass.resource.kubernetes.io/NAME`) are claims that nothing makes here.
-    """
-    asked = [resource for resource, _ in wanted.requests if resource.startswith(_DEVICE_CLASS)]
-    if not asked:
-        return None
-    named = ", ".join(bounds.shown(each) for each in asked[:3]) + (", ..." if len(asked) > 3 else "")
-    message = (
-        f"pod {view.metadata.key}: resources.requests ({named}): extended resources of device classes are not supported yet; "
-        "ask for the devices in spec.resourceClaims, or in resources.limits as a device plugin has them, such as nvidia.com/gpu"
-    )
-    return Reason(ReasonCode.DEVICES, message)
 
 
 _MOST_ATTEMPTS = 10**9

@@ -12,7 +12,9 @@ import msgspec
 
 from fairlead.api import quantity
 from fairlead.api.quantity import QuantityError
+from fairlead.cluster import claim_status
 from fairlead.cluster.selection import node_terms
+from fairlead.cluster.times import seconds
 from fairlead.cluster.views import Metadata, NodeSelector, View
 from fairlead.core.dra import model
 from fairlead.core.model.selectors import term_mistake
@@ -130,6 +132,7 @@ class DeviceConfiguration(View):
 class DeviceClassSpec(View):
     selectors: list[DeviceSelector] | None = None
     config: list[DeviceConfiguration] | None = None
+    extended_resource_name: str | None = None
 
 
 class DeviceClass(View):
@@ -259,7 +262,7 @@ def _claim(view: ResourceClaim) -> model.DeviceClaim:
     metadata, status = view.metadata, view.status or ClaimStatus()
     users = status.reserved_for or ()
     pods = tuple(each.uid for each in users if _is_pod(each))
-    owner = next((each.uid for each in metadata.owner_references or () if each.controller and each.kind == "Pod"), "")
+    owner = _owner(metadata)
     return model.DeviceClaim(
         metadata.key,
         metadata.uid,
@@ -269,7 +272,17 @@ def _claim(view: ResourceClaim) -> model.DeviceClaim:
         len(pods) < len(users),
         metadata.deletion_timestamp is not None,
         owner,
+        bool(owner_of_extended(metadata)),
     )
+
+
+def _owner(metadata: Metadata) -> str:
+    return next((each.uid for each in metadata.owner_references or () if each.controller and each.kind == "Pod"), "")
+
+
+def owner_of_extended(metadata: Metadata) -> str:
+    """UID of the pod for whose extended resources a claim was created; empty: it is another claim."""
+    return _owner(metadata) if (metadata.annotations or {}).get(claim_status.EXTENDED) == "true" else ""
 
 
 def _is_pod(user: Consumer) -> bool:
@@ -283,7 +296,9 @@ def _asks(metadata: Metadata, spec: ClaimSpec) -> model.Claim:
 def device_class(view: DeviceClass) -> model.DeviceClass:
     """A class. Raises `DeviceError` where it selects by something else than CEL."""
     configs = tuple(_parameters(each) for each in view.spec.config or ())
-    return model.DeviceClass(view.metadata.name, _selectors(view.spec.selectors), configs)
+    created = seconds(view.metadata.creation_timestamp)
+    resource = view.spec.extended_resource_name or ""
+    return model.DeviceClass(view.metadata.name, _selectors(view.spec.selectors), configs, resource, created)
 
 
 def device_claim(metadata: Metadata, spec: ClaimSpec) -> model.Claim:

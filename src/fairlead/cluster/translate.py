@@ -71,6 +71,7 @@ class Translator:
     schedulers: those whose pods are ours, `*` for all, and their profiles; ownership: which queues this release serves.
     versions: pod UID -> resourceVersion last seen. reported: pod UID -> (reason, message) that its condition gives for
     waiting; after a restart it need not be written again. demands: which other kinds the pods seen so far make worth watching.
+    needs_devices: whether some of them have claims, and not only resources that devices may serve.
     """
 
     def __init__(self, schedulers: Mapping[str, str] = names.SCHEDULERS, ownership: Ownership | None = None) -> None:
@@ -84,6 +85,7 @@ class Translator:
         self.verdicts: dict[tuple[str, str], tuple[bool, str, str]] = {}  # (plural, name) -> condition Accepted, as it stands
         self._default_queues: dict[str, str] = {}
         self.demands: set[Watch] = set()
+        self.needs_devices = False
         self._unlabelled: dict[str, dict[str, Pod]] = {}  # namespace -> our pods in its default queue
         self._workloads = Workloads()
         self._priorities = Priorities()
@@ -256,8 +258,9 @@ class Translator:
                 continue
             pod = self._pod(view)
             if pod.ours:
-                if pod.claims:
+                if pod.claims or pod.extended:
                     self.demands.add(Watch.DEVICES)  # also of pods on nodes: queues are charged for their devices
+                self.needs_devices = self.needs_devices or bool(pod.claims or pod.extended_claim)
                 if pod.node:
                     self._unbound.pop(change.key, None)
                 else:
@@ -278,7 +281,9 @@ class Translator:
 
     def unchanged(self, view: views.Pod) -> bool:
         """Whether a pod without a node is still as it was delivered, whatever was written to its status."""
-        return self._pod(view) == self._unbound.get(view.metadata.uid)
+        known, now = self._unbound.get(view.metadata.uid), self._pod(view)
+        # The claim for its extended resources is in the status, and written by ourselves.
+        return known is not None and msgspec.structs.replace(now, extended_claim=known.extended_claim) == known
 
     def _note_demands(self, pod: Pod) -> None:
         if pod.spec.claims:

@@ -264,6 +264,10 @@ class ContainerStatus(View):
     allocated_resources: Quantities | None = None
 
 
+class ExtendedResourceClaimStatus(View):
+    resource_claim_name: str = ""
+
+
 class PodStatus(View):
     phase: str = ""
     reason: str = ""
@@ -275,6 +279,7 @@ class PodStatus(View):
     resources: Resources | None = None
     allocated_resources: Quantities | None = None
     resource_claim_statuses: list[ResourceClaimStatus] | None = None
+    extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 
 class Pod(View):

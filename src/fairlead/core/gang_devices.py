@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fairlead.core.dra.model import Allocation, Claim, DeviceId
 from fairlead.core.dra.refusals import Refusal
 from fairlead.core.model.arrays import Mask
@@ -40,13 +42,19 @@ def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> boo
     shared: dict[str, int] = {}
     contents: list[Claim] = []
     failed: dict[DeviceId, str] = {}  # for claims of some members; none of the gang gets them
-    members = []
+    members: list[gangs.Member] = []
+    left: list[Task] = []
     for task in tasks:
         judge = DynamicResources.of(task.ranking.relations)
         if judge is None or judge.stop() is not None:
             return False
+        if _put_beside_plugins(state, task, judge, closed(task)):
+            continue
         own, together = [], []
         for need in task.shape.spec.devices:
+            if need.served:
+                own.append(claims.wants.content(need.content))
+                continue
             if need.claim and claims.allocation_of(need.claim) is not None:
                 continue
             failed.update(claims.failures.of_claim(need.claim))
@@ -60,19 +68,42 @@ def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> boo
         shut = closed(task)
         where = frozenset(name for name, row in rows.items() if _may_have(task, judge, row, shut))
         members.append(gangs.Member(task.pod.uid, tuple(own), tuple(together), where))
+        left.append(task)
+    if not left:
+        return True
     places = [place for row in rows.values() if (place := claims.devices.place_of(row)) is not None]
     held = claims.devices.held.closing(failed) if failed else claims.devices.held
     found = gangs.allocate_gang(places, held, members, contents, claims.classes, allocator.PACKED)
     if isinstance(found, Refusal):
         return False
     given = {key: found.shared[at] for key, at in shared.items()}
-    return all(_put(state, task, placed, given) for task, placed in zip(tasks, found.members, strict=True))
+    return all(_put(state, task, placed, given) for task, placed in zip(left, found.members, strict=True))
+
+
+def _put_beside_plugins(state: ClusterState, task: Task, judge: DynamicResources, closed: Mask | None) -> bool:
+    """Place a member whose claims are all for extended resources where device plugins serve these, so that devices are left."""
+    needs = task.shape.spec.devices
+    if not all(need.served for need in needs):
+        return False
+    keys = task.ranking.ranked()
+    for row in np.argsort(-keys, kind="stable").tolist():
+        if keys.item(row) < 0:
+            return False
+        if (closed is None or not closed[row]) and all(judge.content_on(row, need) is None for need in needs):
+            if state.queues.limits.over_limit(task, row=row) is not None:
+                return False
+            state.placement.place(task, row)
+            state.reserved.take(task, row)
+            return True
+    return False
 
 
 def _may_have(task: Task, judge: DynamicResources, row: int, closed: Mask | None) -> bool:
     """Whether a row would do for a task but for the devices that are to be allocated."""
     if (closed is not None and closed[row]) or not task.ranking.fits_alone(row) or not judge.reaches(row):
         return False
+    if any(need.served != judge.served_on(row, need) for need in task.shape.spec.devices):
+        return False  # some of its resources are had from device plugins there: such members are placed one by one
     return _fits_others(task, row)
 
 
@@ -94,6 +125,11 @@ def _put(state: ClusterState, task: Task, placed: gangs.Placed, shared: dict[str
     decided: dict[str, Allocation] = {}
     own = iter(placed.allocations)
     for use, need in zip(task.pod.claims, task.shape.spec.devices, strict=True):
+        if need.served:
+            found = next(own)
+            if found is not None:
+                decided[key_of(task.pod.uid, use)] = found
+            continue
         if need.claim and claims.allocation_of(need.claim) is not None:
             continue
         allocation = shared[need.claim] if need.claim in shared else next(own)

@@ -161,7 +161,7 @@ def _accounts(state: ClusterState, placed: Placed) -> list[str]:
         for task in tasks:
             if task.row != row:
                 wrong.append(f"{task!r} is listed on {nodes.names[row]} but has row {task.row}")
-            for column, amount in task.shape.demand:
+            for column, amount in task.shape.taken:
                 used[column] = used.get(column, 0) + amount
         for resource, column, alloc, free in columns:
             given = alloc.item(row) - free.item(row)
@@ -209,14 +209,23 @@ def _surroundings(state: ClusterState, placed: Placed) -> list[str]:
 
 
 def over_allocated(state: ClusterState) -> list[str]:
-    """Nodes that hold more than they have; possible only when others bind there too."""
+    """Nodes that hold more than they have; possible only when others bind there too.
+
+    What devices of ResourceClaims serve is not among the amounts that a node has.
+    """
     nodes = state.nodes
     return [
         f"{name}: {resource} is over-allocated by {-nodes.free[column].item(row)}"
         for name, row in nodes.rows.items()
         for resource, column in nodes.resources.items()
-        if nodes.free[column].item(row) < 0
+        if nodes.free[column].item(row) < 0 and (nodes.alloc[column].item(row) or not _served(state, row, resource))
     ]
+
+
+def _served(state: ClusterState, row: int, resource: str) -> bool:
+    """Whether pods on a row have devices for a resource."""
+    needs = (need for task in state.nodes.pods[row].values() for need in task.shape.spec.devices)
+    return any(each.resource == resource for need in needs for each in need.served)
 
 
 def _devices(state: ClusterState, placed: Placed) -> list[str]:

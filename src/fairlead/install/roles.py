@@ -56,13 +56,16 @@ OF_SCHEDULER = (
         _WATCH,
     ),
     Rule(
-        "devices, from the first pod with ResourceClaims on",
+        "devices, from the first pod on with ResourceClaims or resources that a DeviceClass may serve",
         "resource.k8s.io",
         "resourceslices deviceclasses resourceclaimtemplates",
         _WATCH,
     ),
     Rule(
-        "claims of such pods, which an allocation keeps from being deleted", "resource.k8s.io", "resourceclaims", f"{_READ} patch"
+        "claims of such pods, which an allocation keeps from being deleted; those for extended resources are made and deleted",
+        "resource.k8s.io",
+        "resourceclaims",
+        f"{_READ} create patch delete",
     ),
     Rule(
         "what claims are allocated, and for which pods they are reserved; the API server asks for both",

@@ -94,4 +94,5 @@ def _as_observed(pod: Pod) -> Pod:
     """A pod without what the state has found out about its claims."""
     if not pod.claims:
         return pod
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, devices=()))
+    own = tuple(use for use in pod.claims if not use.extended)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, devices=()), claims=own)

@@ -31,6 +31,7 @@ from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 _BIND_TRIES = 3
 _KNOWN: Mapping[Watch, ClusterEvent] = {Watch.STORAGE: StorageKnown(), Watch.DEVICES: DevicesKnown()}
 _WRITTEN = (QUEUE, RESERVATION, POD_GROUP, POD)  # by a scheduler, with what the next one begins with
+_CLASSES_LIMIT = 1.0  # the same where pods only request resources that a DeviceClass may serve: in most clusters none does
 _DEVICES_LIMIT = 10.0  # seconds that the first pass waits for devices, where pods have claims: they may not be served, or denied
 _REPEATS, _REPEATS_LATER = 0.5, 10.0  # seconds until a deletion without an answer is sent again; doubled up to the second
 
@@ -59,7 +60,7 @@ class KubernetesCluster:
         self._synced_at: asyncio.TimerHandle | None = None  # set: all but devices have been listed
         self._statuses = statuses = Statuses(client, self.translator)
         self.bind_volumes = Volumes(client).bind
-        self._claims = DeviceClaims(client)
+        self._claims = DeviceClaims(client, self._pod_written)
         self.allocate_claims, self.release_claims = self._claims.allocate, self._claims.release
         self.nominate, self.refuse, self.condition = statuses.nominate, statuses.refuse, statuses.condition
         self.group_status, self.queue_status = statuses.group_status, statuses.queue_status
@@ -97,7 +98,8 @@ class KubernetesCluster:
     def _listed(self, known: ClusterEvent) -> None:
         """Report that some kinds were listed; `Synced` after devices that pods need, so that none is refused before."""
         if isinstance(known, Synced) and Watch.DEVICES in self._demanded and not self._devices_listed:
-            self._synced_at = asyncio.get_running_loop().call_later(_DEVICES_LIMIT, self._synced)
+            limit = _DEVICES_LIMIT if self.translator.needs_devices else _CLASSES_LIMIT
+            self._synced_at = asyncio.get_running_loop().call_later(limit, self._synced)
             return
         self._sink([known])
         if isinstance(known, DevicesKnown):
@@ -134,6 +136,11 @@ class KubernetesCluster:
             informer.relist()
 
     # -- writes --------------------------------------------------------------------------------
+
+    def _pod_written(self, view: views.Pod) -> None:
+        """The status of a pod was written: it is bound in that version, if nothing else has changed."""
+        if self.translator.unchanged(view):
+            self.translator.versions[view.metadata.uid] = view.metadata.resource_version
 
     async def bind(self, binding: Binding, epoch: int | None) -> tuple[Outcome, str]:
         """Bind one pod under its UID and the version last seen, marked with our epoch.

@@ -8,19 +8,21 @@ overlap, the one that was written later is taken back before the pod is bound. W
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from fairlead.cluster import claim_status, device_views
+from fairlead.cluster import claim_status, device_views, views
+from fairlead.cluster.claim_status import path_of
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
+from fairlead.cluster.kubernetes.extended_claims import ExtendedClaims, NotKept
 from fairlead.cluster.port import Allocated, ClusterEvent, Gone, Outcome, Upsert
 from fairlead.cluster.translate import Change
 from fairlead.core.dra.model import Slice
 from fairlead.core.dra.overlaps import Written
 from fairlead.core.model.allocations import Allocation, DeviceId, FailedDevice
-from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef
+from fairlead.core.model.transactions import Binding, DeviceChoice, ExtendedClaim, PodRef
 
 _MERGE = "application/merge-patch+json"
 _TRIES, _CONFLICT = 5, 409
@@ -41,10 +43,14 @@ class _Refused(Exception):
 
 
 class DeviceClaims:
-    """Writes what claims are allocated, and finds others whose devices overlap with theirs."""
+    """Writes what claims are allocated, and finds others whose devices overlap with theirs.
 
-    def __init__(self, client: Client) -> None:
+    written: is called with a pod whose status was written.
+    """
+
+    def __init__(self, client: Client, written: Callable[[views.Pod], None] = lambda _: None) -> None:
         self._client = client
+        self._extended = ExtendedClaims(client, written)
         self._versions: dict[str, int] = {}  # of claims, as the watch has delivered them
         self._written = Written()
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # for a change of a claim
@@ -54,6 +60,7 @@ class DeviceClaims:
 
     def note(self, changes: list[Change[device_views.ResourceClaim]]) -> None:
         """Claims came, changed or went."""
+        self._extended.note(changes)
         for change in changes:
             for waiter in self._waiting.pop(change.key, ()):  # resumed once this batch is noted
                 if not waiter.done():
@@ -79,14 +86,37 @@ class DeviceClaims:
         """Allocate and reserve the claims of a binding; nothing of it remains where one is refused."""
         try:
             async with self._turn:
-                written = [(each.claim, await self._take(each, binding.pod)) for each in binding.claims]
-            for key, version in written:
-                await self._see(key, version)
-            await self._ready(binding)
-        except (_Refused, ApiError, Unreachable) as error:
+                written = [await self._write(each, binding.pod) for each in binding.claims]
+            for choice, version in written:
+                if choice.claim:
+                    await self._see(choice.claim, version)
+            for choice, _ in written:
+                if choice.extended is not None:
+                    await self._show(choice, choice.extended, binding.pod)
+            await self._ready([choice for choice, _ in written])
+        except (_Refused, NotKept, ApiError, Unreachable) as error:
             await self.release(binding)
             return Allocated(Outcome.REFUSED, str(error), error.failed if isinstance(error, _Refused) else ())
         return Allocated(Outcome.DONE)
+
+    async def _write(self, choice: DeviceChoice, pod: PodRef) -> tuple[DeviceChoice, int]:
+        """Write one claim, created first where it is for extended resources; returns it by its name, and its version."""
+        wanted = choice.extended
+        if wanted is None:
+            return choice, await self._take(choice, pod)
+        if not wanted.requests:
+            return msgspec.structs.replace(choice, claim=""), 0
+        if choice.allocation is None:
+            raise _Refused("no devices could be decided for extended resources")
+        key, metadata = await self._extended.create(wanted, pod)
+        version = await self._allocated(key, choice.allocation, pod, metadata)
+        return msgspec.structs.replace(choice, claim=key, uid=metadata["uid"]), version
+
+    async def _show(self, choice: DeviceChoice, wanted: ExtendedClaim, pod: PodRef) -> None:
+        """Name the claim in the pod's status, by which the kubelet finds it. Raises `_Refused` where the pod has another one."""
+        if choice.claim and (others := self._extended.others(pod, choice.claim)):
+            raise _Refused(f"the pod has resourceclaim {others[0]} for its extended resources, too")
+        await self._extended.show(pod, choice.claim, wanted)
 
     async def _take(self, choice: DeviceChoice, pod: PodRef) -> int:
         """Write one claim; returns the version that it has then. Raises `_Refused`."""
@@ -104,7 +134,7 @@ class DeviceClaims:
         raise AssertionError  # the last try returns or raises
 
     async def _allocate(self, choice: DeviceChoice, allocation: Allocation, pod: PodRef) -> int:
-        wanted, path = claim_status.allocation(allocation), _path(choice.claim)
+        wanted, path = claim_status.allocation(allocation), path_of(choice.claim)
         of = {"uid": choice.uid} if choice.uid else {}  # of that name another may be there by now
         answer = await self._client.patch(path, encode({"metadata": {**of, "finalizers": [claim_status.FINALIZER]}}))
         claim = msgspec.json.decode(answer)
@@ -116,25 +146,29 @@ class DeviceClaims:
             raise _Refused(f"resourceclaim {choice.claim} was allocated other devices meanwhile")
         if there is not None:
             return await self._reserve(choice, metadata["uid"], pod)
+        return await self._allocated(choice.claim, allocation, pod, metadata)
+
+    async def _allocated(self, key: str, allocation: Allocation, pod: PodRef, metadata: Mapping[str, Any]) -> int:
+        """Write devices and reservation on the version that the metadata have; returns the version after that."""
         body = {
             "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
-            "status": {"reservedFor": [claim_status.consumer(pod)], "allocation": wanted},
+            "status": {"reservedFor": [claim_status.consumer(pod)], "allocation": claim_status.allocation(allocation)},
         }
         try:
-            answer = await self._client.patch(f"{path}/status", encode(body))
+            answer = await self._client.patch(f"{path_of(key)}/status", encode(body))
         except ApiError as error:
             if error.code not in _NOT_TAKEN:
                 raise
             why = f"the API server refused the allocation: {error}"
-            failed = {each.device: FailedDevice(choice.claim, each.device, why, refused=True) for each in allocation.devices}
-            raise _Refused(f"resourceclaim {choice.claim}: {why}", tuple(failed.values())) from error
+            failed = {each.device: FailedDevice(key, each.device, why, refused=True) for each in allocation.devices}
+            raise _Refused(f"resourceclaim {key}: {why}", tuple(failed.values())) from error
         return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
 
     async def _reserve(self, choice: DeviceChoice, uid: str, pod: PodRef) -> int:
         """Reserve a claim that is allocated: the entry is merged with those of other pods, whichever version it has."""
         of = {"metadata": {"uid": uid}} if uid else {}
         body = {**of, "status": {"reservedFor": [claim_status.consumer(pod)]}}
-        claim = msgspec.json.decode(await self._client.patch(f"{_path(choice.claim)}/status", encode(body)))
+        claim = msgspec.json.decode(await self._client.patch(f"{path_of(choice.claim)}/status", encode(body)))
         there = (claim.get("status") or {}).get("allocation")
         if choice.allocation is None or there is None or not _is(there, choice.allocation):
             raise _Refused(f"resourceclaim {choice.claim} was allocated other devices meanwhile")
@@ -170,14 +204,14 @@ class DeviceClaims:
             if not waiters:
                 self._waiting.pop(key, None)
 
-    async def _ready(self, binding: Binding) -> None:
+    async def _ready(self, choices: list[DeviceChoice]) -> None:
         """Wait until the binding conditions of the devices hold. Raises `_Refused` if one fails, or it takes too long."""
-        wanted = {each.claim: each for each in binding.claims if _has_conditions(each)}
+        wanted = {each.claim: each for each in choices if _has_conditions(each)}
         wait, left = _FIRST_POLL, _READY_LIMIT
         unready: dict[str, list[FailedDevice]] = {}
         while wanted:
             for key in list(wanted):
-                unready[key] = _unready(msgspec.json.decode(await self._client.get(_path(key))), key)
+                unready[key] = _unready(msgspec.json.decode(await self._client.get(path_of(key))), key)
                 if not unready[key]:
                     del wanted[key]
             if not wanted:
@@ -204,8 +238,14 @@ class DeviceClaims:
                 continue
 
     async def _release(self, choice: DeviceChoice, pod: PodRef) -> int:
-        """Returns the version that the claim has then; 0: nothing was to be written."""
-        claim = msgspec.json.decode(await self._client.get(_path(choice.claim)))
+        """Returns the version that the claim has then; 0: nothing was to be written, or the claim is deleted."""
+        if choice.removed:
+            await self._extended.delete(choice.claim, choice.uid)
+            return 0
+        if choice.extended is not None:
+            await self._extended.take_back(pod)
+            return 0
+        claim = msgspec.json.decode(await self._client.get(path_of(choice.claim)))
         metadata, status = _metadata(claim), claim.get("status") or {}
         users = status.get("reservedFor") or []
         others = [each for each in users if each.get("uid") != pod.uid]
@@ -217,18 +257,13 @@ class DeviceClaims:
         if not changed:
             return 0
         body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}, "status": changed}
-        answer = await self._client.patch(f"{_path(choice.claim)}/status", encode(body), _MERGE)
+        answer = await self._client.patch(f"{path_of(choice.claim)}/status", encode(body), _MERGE)
         return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
 
 
 def _is(there: Any, wanted: Allocation) -> bool:
     """Whether an allocation that is there has the devices that were decided."""
     return claim_status.devices_of(there) == claim_status.devices_of(claim_status.allocation(wanted))
-
-
-def _path(key: str) -> str:
-    namespace, _, name = key.partition("/")
-    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"
 
 
 def _metadata(claim: Any) -> dict[str, Any]:

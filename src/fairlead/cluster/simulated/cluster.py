@@ -38,7 +38,7 @@ from fairlead.cluster.reported import (
     waiting_condition,
     why_waiting,
 )
-from fairlead.cluster.simulated import store
+from fairlead.cluster.simulated import extended_claims, store
 from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.resources import PODS
@@ -169,7 +169,8 @@ class SimulatedCluster:
     async def allocate_claims(self, binding: Binding) -> Allocated:
         """Write what claims are allocated, and reserve them, at once."""
         written: list[tuple[Object, tuple[str, str]]] = []
-        for choice in binding.claims:
+        own = [each for each in binding.claims if each.extended is None]
+        for choice in own:
             namespace, _, name = choice.claim.partition("/")
             record = self.api.store.get(_RESOURCE_CLAIMS, (namespace, name))
             refused = "is gone" if record is None else _not_to_be_had(choice, record.object)
@@ -187,11 +188,24 @@ class SimulatedCluster:
             metadata = {**claim["metadata"], "finalizers": list(finalizers)}
             written.append((claim, (namespace, name)))
             self.api.store.put(_RESOURCE_CLAIMS, (namespace, name), {**claim, "metadata": metadata, "status": status})
+        for choice in binding.claims:
+            if choice.extended is not None and (
+                refused := extended_claims.create(self.api, choice.extended, choice.allocation, binding.pod)
+            ):
+                for before, key in written:
+                    self.api.store.put(_RESOURCE_CLAIMS, key, before)
+                return Allocated(Outcome.REFUSED, refused)
         return Allocated(Outcome.DONE)
 
     async def release_claims(self, binding: Binding) -> None:
         """Take a pod's reservations back, and allocations that were for it alone."""
         for choice in binding.claims:
+            if choice.extended is not None:
+                extended_claims.take_back(self.api, binding.pod)
+                continue
+            if choice.removed:
+                extended_claims.delete(self.api, choice.claim, choice.uid)
+                continue
             namespace, _, name = choice.claim.partition("/")
             record = self.api.store.get(_RESOURCE_CLAIMS, (namespace, name))
             if record is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairlead.core.model.transactions import Binding, Deallocate, DeviceChoice, Transaction
+from fairlead.core.model.transactions import Binding, Deallocate, Transaction
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.state.cluster import ClusterState
 
@@ -20,7 +20,7 @@ def idle_claims(state: ClusterState, unit: Unit) -> list[Binding]:
         return found
     for task in unit.tasks:
         if task.shape.spec.devices and task.row < 0 and not task.pod.placeholder:
-            choices = tuple(DeviceChoice(key, allocation, decided=True) for key, allocation in state.device_claims.idle(task.pod))
+            choices = state.device_claims.idle(task.pod)
             if choices:
                 found.append(Binding(task.ref, "", claims=choices))
     return found

@@ -98,11 +98,16 @@ class Slice(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class DeviceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """A DeviceClass. selectors: CEL expressions. configs: opaque parameters, as JSON text of each."""
+    """A DeviceClass. selectors: CEL expressions. configs: opaque parameters, as JSON text of each.
+
+    resource: the extended resource that its devices serve, empty: none but the one by its name. created: seconds since the epoch.
+    """
 
     name: str
     selectors: tuple[str, ...] = ()
     configs: tuple[str, ...] = ()
+    resource: str = ""
+    created: float = 0.0
 
 
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -164,7 +169,7 @@ class DeviceClaim(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A ResourceClaim as it is now. key: `namespace/name`. asks: what it asks for, its namespace and name left out.
 
     allocation: what it holds. users: UIDs of the pods for which it is reserved; foreign: it is reserved for something else, too.
-    owner: UID of the pod that a template made it for.
+    owner: UID of the pod that it was made for. extended: it was made for extended resources of that pod, not of a template.
     """
 
     key: str
@@ -175,6 +180,7 @@ class DeviceClaim(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     foreign: bool = False
     deleting: bool = False
     owner: str = ""
+    extended: bool = False
 
 
 class DeviceTemplate(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -76,11 +76,40 @@ class DeviceUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """A ResourceClaim that a pod uses. name: as containers refer to it; key: `namespace/name`, empty before it is created.
 
     template: `namespace/name` of the template that it is made of for this pod alone; empty: it is there by itself.
+    extended: it is the claim of the pod's extended resources, which the scheduler creates when it binds the pod.
     """
 
     name: str
     key: str = ""
     template: str = ""
+    extended: bool = False
+
+
+class ExtendedRequest(msgspec.Struct, frozen=True, gc=False):
+    """An extended resource that one container requests, as a device request would ask for it.
+
+    position: of the container, init containers first. request: name of the device request. brief: of an init container that ends
+    before others start, so that it can use devices of containers that come later.
+    """
+
+    container: str
+    position: int
+    resource: str
+    request: str
+    amount: int
+    brief: bool = False
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A resource that a DeviceClass serves where nodes do not advertise it. amount: of the pod, as a device plugin counts it.
+
+    asks: (name of the request, devices) by which the class is asked for it.
+    """
+
+    resource: str
+    device_class: str
+    amount: int
+    asks: tuple[tuple[str, int], ...]
 
 
 class DeviceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,7 +117,8 @@ class DeviceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     content: number of what it asks for; 0: that is not known. claim: its key where it matters which claim it is: it is allocated,
     or other pods use it. missing: it does not exist, so nothing can be allocated to it. milli: thousandths of a GPU that it is
-    charged as; sharers: how many pods are charged for the claim in equal parts, of which it is one.
+    charged as; sharers: how many pods are charged for the claim in equal parts, of which it is one. served: extended resources that
+    are had by devices on nodes that do not advertise them, by name; content is what all of them ask for.
     """
 
     content: int = 0
@@ -96,6 +126,7 @@ class DeviceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
     missing: bool = False
     milli: int = 0
     sharers: int = 1
+    served: tuple[Served, ...] = ()
 
 
 class Disk(msgspec.Struct, frozen=True):
@@ -183,7 +214,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     bound: when it got its node, seconds since the epoch, and starting: what keeps it there from starting, None once it has; both
     for members of gangs whose starts the scheduler watches.
     placeholder: the cluster has no such pod: the scheduler made it, to wait for a suspended job, or to hold a place.
-    claims: the ResourceClaims that it uses.
+    claims: the ResourceClaims that it uses. extended: the extended resources that its containers request; extended_claim: name of
+    the claim that serves some of them, as its status has it.
     """
 
     uid: str
@@ -226,6 +258,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     starting: StartTrouble | None = None
     placeholder: bool = False
     claims: tuple[DeviceUse, ...] = ()
+    extended: tuple[ExtendedRequest, ...] = ()
+    extended_claim: str = ""
 
     @property
     def key(self) -> str:

@@ -37,16 +37,37 @@ class VolumeChoice(msgspec.Struct, frozen=True, gc=False):
     volume: str = ""
 
 
+class RequestMapping(msgspec.Struct, frozen=True, gc=False):
+    """A container's extended resource, and a request of the pod's claim whose devices it gets for that."""
+
+    container: str
+    resource: str
+    request: str
+
+
+class ExtendedClaim(msgspec.Struct, frozen=True):
+    """A claim that is to be created for the extended resources of a pod. requests: (name, DeviceClass, devices).
+
+    Without requests nothing is created: what the pod's status says of an earlier claim is taken back.
+    """
+
+    requests: tuple[tuple[str, str, int], ...] = ()
+    mappings: tuple[RequestMapping, ...] = ()
+
+
 class DeviceChoice(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A ResourceClaim of a pod, `namespace/name`, and its devices. decided: by this scheduler, so they are to be written.
 
-    allocation: None: none could be decided. uid: of the claim for which it was decided.
+    allocation: None: none could be decided. uid: of the claim for which it was decided. extended: it is to be created; until then
+    `claim` names none. removed: it is to be deleted, since it was created for a binding that is not made.
     """
 
     claim: str
     allocation: Allocation | None = None
     decided: bool = False
     uid: str = ""
+    extended: ExtendedClaim | None = None
+    removed: bool = False
 
 
 class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

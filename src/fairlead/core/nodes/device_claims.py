@@ -15,10 +15,12 @@ from fairlead.core.dra import model
 from fairlead.core.dra.model import Allocation, DeviceClaim, DeviceClass, DeviceObject, DeviceTemplate, Slice
 from fairlead.core.model.allocations import DeviceId, FailedDevice
 from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod
+from fairlead.core.model.transactions import DeviceChoice
 from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.nodes.device_failures import DeviceFailures
 from fairlead.core.nodes.device_needs import DeviceNeeds
 from fairlead.core.nodes.device_verdicts import SharedVerdicts
+from fairlead.core.nodes.extended_resources import ExtendedResources, content_of
 from fairlead.core.nodes.node_devices import NodeDevices
 from fairlead.core.nodes.table import NodeTable
 
@@ -30,8 +32,8 @@ class DeviceClaims:
     """All objects of `resource.k8s.io`. known: whether all that exist were received; before, no pod with claims is placed.
 
     assumed: what was decided for claims, by key, until they have it in their status. devices: what nodes can use. wants: what
-    pods ask for, and the pods that use claims. failures: devices whose binding failed. verdicts: where
-    what shapes ask for fits.
+    pods ask for, and the pods that use claims. failures: devices whose binding failed. verdicts: where what shapes ask for fits.
+    extended: which of the resources that pods request are had by devices.
     """
 
     def __init__(self, nodes: NodeTable, log: UndoLog) -> None:
@@ -45,7 +47,8 @@ class DeviceClaims:
         self.failures = DeviceFailures(self._avoid)
         self.verdicts = SharedVerdicts()
         self.wants = DeviceNeeds(self.devices, self.classes, self._asks_of)
-        self._log = log
+        self.extended = ExtendedResources(self.classes)
+        self._nodes, self._log = nodes, log
         self._counted: dict[str, Allocation] = {}  # what is in `held` for a claim
         self._placed: dict[str, int] = {}  # claim -> pods on rows that use it
         # Claims that have an allocation of which all pods have lost their places: what of it others do not get, None: nothing.
@@ -69,21 +72,34 @@ class DeviceClaims:
                 self.devices.put(item)
                 self.wants.follow_sizes()
             case DeviceClass():
+                before = self.classes.get(item.name)
                 self.classes[item.name] = item
                 self.devices.renew_all()
-                self.wants.class_changed(item.name)
+                if before != item:
+                    self.wants.class_changed(item.name)
+                self._class_changed(item.name, before, item)
             case DeviceTemplate():
                 self.templates[item.key] = item
                 self.wants.concern(item.key)
             case DeviceClaim():
-                before = self.claims.get(item.key)
-                self.claims[item.key] = item
-                self._seen_now(item.key)
-                if item.allocation is not None and item.key in self.assumed:
-                    self._observed[item.key] = None
-                self._recount(item.key)
-                self._forget_released(before)
-                self.wants.concern(item.key)
+                key, claim = self.extended.note(item)
+                self._claim_changed(key, claim)
+                if item.extended:
+                    self.wants.concerned[item.owner] = None
+
+    def _claim_changed(self, key: str, claim: DeviceClaim) -> None:
+        before = self.claims.get(key)
+        self.claims[key] = claim
+        self._seen_now(key)
+        if claim.allocation is not None and key in self.assumed:
+            self._observed[key] = None
+        self._recount(key)
+        self._forget_released(before)
+        self.wants.concern(key)
+
+    def _class_changed(self, name: str, before: DeviceClass | None, now: DeviceClass | None) -> None:
+        """Pods that request resources which a class serves, or served, need something else."""
+        self.wants.concerned.update(dict.fromkeys(self.extended.class_changed(name, before, now)))
 
     def remove(self, kind: type[DeviceObject], name: str) -> None:
         """An object is gone; one that is not known is no news."""
@@ -92,18 +108,23 @@ class DeviceClaims:
             self.devices.remove(name)
             self.wants.follow_sizes()
         elif kind is DeviceClass:
-            self.classes.pop(name, None)
+            before = self.classes.pop(name, None)
             self.devices.renew_all()
+            self._class_changed(name, before, None)
         elif kind is DeviceTemplate:
             self.templates.pop(name, None)
             self.wants.concern(name)
-        elif (claim := self.claims.pop(name, None)) is not None:
-            self._seen_now(name)
-            self._observed.pop(name, None)
-            self.failures.claim_gone(name)
-            self._recount(name)
-            self._forget_released(claim)
-            self.wants.concern(name)
+        else:
+            key, other = self.extended.forget(name)
+            if other is not None:
+                self._claim_changed(key, other)
+            elif (claim := self.claims.pop(key, None)) is not None:
+                self._seen_now(key)
+                self._observed.pop(key, None)
+                self.failures.claim_gone(key)
+                self._recount(key)
+                self._forget_released(claim)
+                self.wants.concern(key)
 
     def all_known(self) -> None:
         """All objects that exist have been received."""
@@ -172,8 +193,21 @@ class DeviceClaims:
             for milli in (self.wants.weight(each.content) // each.sharers,)
         )
 
+    def _need_of_extended(self, use: DeviceUse, pod: Pod) -> DeviceNeed:
+        """What a pod needs for its extended resources. What is a GPU by its name is charged by that, and not once more."""
+        served = self.extended.served(pod)
+        besides = tuple(each for each in served if not self._nodes.is_gpu(each.resource))
+        milli = self.wants.weight(self.wants.number(content_of(besides))) if besides else 0
+        claim = self.claims.get(use.key)
+        if claim is not None:
+            return DeviceNeed(self.wants.number(claim.asks), use.key, milli=milli, served=served)
+        content = self.wants.number(content_of(served)) if served else 0
+        return DeviceNeed(content, missing=bool(pod.node and pod.extended_claim), milli=milli, served=served)
+
     def _need(self, use: DeviceUse, pod: Pod, sharers: Callable[[str], int]) -> DeviceNeed:
         """A placeholder's claims of its own are not created: they count by their template."""
+        if use.extended:
+            return self._need_of_extended(use, pod)
         claim = self.claims.get(use.key)
         if claim is not None and use.template and claim.owner and claim.owner != pod.uid:
             claim = None  # it was made for another pod of that name
@@ -271,16 +305,20 @@ class DeviceClaims:
                     self._log.insert(self._given, key, Allocation(left))
                     self._recount(key)
 
-    def idle(self, pod: Pod) -> list[tuple[str, Allocation]]:
-        """Claims that have devices by their status, for no other pod than this one."""
+    def idle(self, pod: Pod) -> tuple[DeviceChoice, ...]:
+        """Claims that have devices by their status, for no other pod than this one, and one that was created to bind this pod."""
         found = []
         for use in pod.claims:
             claim = self.claims.get(use.key)
+            if claim is not None and use.extended:
+                if not claim.deleting and not self._placed.get(use.key):
+                    found.append(DeviceChoice(claim.key, claim.allocation, decided=True, uid=claim.uid, removed=True))
+                continue
             if claim is None or claim.allocation is None or claim.foreign or claim.deleting:
                 continue
             if set(claim.users) <= {pod.uid} and len(self.wants.users(use.key)) == 1 and not self._placed.get(use.key):
-                found.append((use.key, claim.allocation))
-        return found
+                found.append(DeviceChoice(use.key, claim.allocation, decided=True))
+        return tuple(found)
 
     def keep(self, pod: Pod) -> None:
         """A pod lost its place, and no other is to have its devices: they are held until the status changes."""

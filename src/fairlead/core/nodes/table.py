@@ -98,6 +98,10 @@ class NodeTable:
         """The resources of GPUs that nodes offer or pods ask for; that of NVIDIA also where there are partitions only."""
         return [name for name in self.gpu_resources if name in self.resources or (name == WHOLE_GPU and self.partitions)]
 
+    def is_gpu(self, resource: str) -> bool:
+        """Whether a resource counts as GPUs, or as parts of them, by its name."""
+        return resource in self.gpu_resources or counts(resource, self.gpu_table)
+
     def gpu_columns(self) -> list[int]:
         """The columns that count GPUs, of all vendors known."""
         return [self.resources[name] for name in self.gpu_resources if name in self.resources]

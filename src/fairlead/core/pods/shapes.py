@@ -19,7 +19,8 @@ from fairlead.core.pods.pairs import LabelSet, TermCount
 class Shape:
     """What one class of identical pods asks for.
 
-    held: the affinity terms that its pods hold, where something selects them by labels. demand: (column, amount in base units);
+    held: the affinity terms that its pods hold, where something selects them by labels. demand: (column, amount in base units)
+    that every node must have free; taken: what a pod takes on its node, resources that devices may serve included.
     charge: what a queue is charged for one pod, by the names of resources; asked: what it is charged for at least, on the nodes
     that there are; charges: the same on nodes of some kinds; parted: of which part of it that is (see `gpu_parts`).
     counted_milli: devices and parts of them, in milli. extra: what it counts with in scores beyond what it asks for: milli-CPU,
@@ -43,7 +44,13 @@ class Shape:
         self.held = held
         self.holds = bool(spec.ports or spec.claims or spec.disks)
         self.nodes = nodes
-        self.demand = tuple((nodes.resource(resource), amount) for resource, amount in spec.requests)
+        served = {each.resource for need in spec.devices for each in need.served}
+        self.taken = tuple((nodes.resource(resource), amount) for resource, amount in spec.requests)
+        self.demand = self.taken
+        if served:
+            self.demand = tuple(
+                (nodes.resource(resource), amount) for resource, amount in spec.requests if resource not in served
+            )
         amounts = dict(spec.requests)
         self.cpu = amounts.get("cpu", 0)
         self.memory = amounts.get("memory", 0)
@@ -52,6 +59,8 @@ class Shape:
         # Upstream counts devices as amounts only; which of them a pod would get is predicted all the same. It knows no fractions:
         # no amount counts those.
         self.asks_devices = bool(spec.gpus) and (profile != KUBERNETES_PROFILE or spec.gpu_milli < WHOLE)
+        if self.asks_devices and served and not served.isdisjoint(nodes.gpu_resources):
+            self.asks_devices = False  # only where nodes advertise them: see filters/extended_resources
         self.device_milli = spec.gpus * spec.gpu_milli
         # Extended resources have a domain in their names.
         self.asks_no_device = not spec.gpus and not spec.devices and not any("/" in resource for resource, _ in spec.requests)

@@ -81,13 +81,13 @@ class Leftovers:
         taken: dict[int, int] = {}
         for uid in uids:
             shape = self._tasks[uid].shape
-            for column, amount in shape.demand:
+            for column, amount in shape.taken:
                 left[column] = left.get(column, 0) + amount
             for device in places[uid][1]:
                 taken[device] = taken.get(device, 0) + shape.gpu_milli
         for task in self._nodes.pods[row].values():
             if (task.state is TaskState.HELD and not task.waits_for.isdisjoint(uids)) or (after and id(task) in after):
-                for column, amount in task.shape.demand:
+                for column, amount in task.shape.taken:
                     left[column] = left.get(column, 0) - amount
                 for device in task.devices:
                     taken[device] = taken.get(device, 0) - task.shape.gpu_milli

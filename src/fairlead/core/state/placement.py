@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from itertools import chain
 
 from fairlead.core.dra.model import Allocation
+from fairlead.core.model.pods import DeviceNeed
 from fairlead.core.model.selectors import any_term_holds
-from fairlead.core.model.transactions import DeviceChoice, VolumeChoice
+from fairlead.core.model.transactions import DeviceChoice, ExtendedClaim, VolumeChoice
 from fairlead.core.model.units import LARGE_AMOUNT, LEAST_FREE
 from fairlead.core.nodes.device_claims import key_of
+from fairlead.core.nodes.extended_resources import asks_of, content_of, mappings_of
 from fairlead.core.pods.filters.dynamic_resources import DynamicResources
 from fairlead.core.pods.filters.volumes import VolumeBinding
 from fairlead.core.pods.shapes import Shape
@@ -59,13 +61,13 @@ class Placement:
         state = nodes.devices.take(nodes.device.item(row), devices, shape.gpu_milli) if devices else -1
         if log.depth:
             log.call(self._reset, (task, task.row, task.devices, row))
-            log.add_at(free, row, shape.demand, -1)
+            log.add_at(free, row, shape.taken, -1)
             if devices:
                 log.put(nodes.device, row, state)
             log.insert(nodes.pods[row], task.pod.uid, task)
         else:
             task.row, task.devices = row, devices  # first: should anything raise, it is known where it was to be
-            log.add_at(free, row, shape.demand, -1)
+            log.add_at(free, row, shape.taken, -1)
             if devices:
                 nodes.device[row] = state
             nodes.pods[row][task.pod.uid] = task
@@ -90,7 +92,7 @@ class Placement:
             return
         if log.depth:
             log.call(self._reset, (task, row, task.devices, row))
-        log.add_at(nodes.free, row, shape.demand, 1)
+        log.add_at(nodes.free, row, shape.taken, 1)
         if task.devices:
             state = nodes.devices.give(nodes.device.item(row), task.devices, shape.gpu_milli)
             log.put(nodes.device, row, state)
@@ -126,10 +128,10 @@ class Placement:
     def is_countable(self, task: Task, row: int) -> bool:
         """Whether the free amounts of a row stay exact integers with a pod on it that another scheduler put there."""
         shape = task.shape
-        if all(amount < LARGE_AMOUNT for _, amount in shape.demand) and max(shape.extra) < LARGE_AMOUNT:
+        if all(amount < LARGE_AMOUNT for _, amount in shape.taken) and max(shape.extra) < LARGE_AMOUNT:
             return True
         free = self._nodes.free
-        return all(free[column].item(row) - amount > LEAST_FREE for column, amount in shape.demand) and all(
+        return all(free[column].item(row) - amount > LEAST_FREE for column, amount in shape.taken) and all(
             line.item(row) + amount < -LEAST_FREE for line, amount in zip(self._nodes.extra, shape.extra, strict=True)
         )
 
@@ -247,13 +249,27 @@ class Placement:
         """What the claims of a pod that is not bound yet have or are to get; without an allocation: nothing could be decided."""
         claims, node = self._device_claims, self._nodes.objects[task.row]
         found = []
-        for key in (key_of(task.pod.uid, use) for use in task.pod.claims):
+        relation = DynamicResources.of(task.ranking.relations)
+        for use, need in zip(task.pod.claims, task.shape.spec.devices, strict=True):
+            key = key_of(task.pod.uid, use)
+            wanted = self._extended_claim(task, relation, need) if use.extended else None
+            if use.extended and wanted is None:
+                continue
             allocation = claims.allocation_of(key)
             terms = allocation.terms if allocation is not None else None
             if node is None or (terms is not None and not any_term_holds(terms, node.labels, node.name)):
                 allocation = None  # it was decided for another pod that uses it, elsewhere
-            found.append(DeviceChoice(key, allocation, decided=key in claims.assumed, uid=claims.uid_of(key)))
+            found.append(DeviceChoice(key, allocation, decided=key in claims.assumed, uid=claims.uid_of(key), extended=wanted))
         return tuple(found)
+
+    @staticmethod
+    def _extended_claim(task: Task, relation: DynamicResources | None, need: DeviceNeed) -> ExtendedClaim | None:
+        """What is to be created for a pod's extended resources on its row; None: nothing, and nothing is to be taken back."""
+        served = relation.served_on(task.row, need) if relation is not None else ()
+        if not served:
+            return ExtendedClaim() if task.pod.extended_claim else None
+        requests = ((each.name, each.device_class, each.count) for each in asks_of(content_of(served)))
+        return ExtendedClaim(tuple(requests), mappings_of(task.pod, [each.resource for each in served]))
 
     def volumes_of(self, task: Task) -> tuple[VolumeChoice, ...]:
         """What was decided for the claims of a pod that is not bound yet."""

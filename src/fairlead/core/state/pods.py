@@ -48,6 +48,8 @@ class Pods:
         if pod.terminating:
             self._departures.note(pod.uid)
         task = self._tables.tasks.get(pod.uid)
+        if pod.extended:
+            pod = self._tables.device_claims.extended.used(pod, self._placed(task))
         if pod.claims:
             pod = self._resolved(pod, task)
         if pod.finished:
@@ -88,6 +90,10 @@ class Pods:
             return self.adopt(pod)
         return None
 
+    @staticmethod
+    def _placed(task: Task | None) -> Pod | None:
+        return task.pod if task is not None and task.state not in (TaskState.WAITING, TaskState.UNUSABLE) else None
+
     def _resolved(self, pod: Pod, task: Task | None) -> Pod:
         """A pod with what it needs by its claims; of one that has a place this stays as it was when it got it."""
         needs: tuple[DeviceNeed, ...] = ()
@@ -119,6 +125,9 @@ class Pods:
         A pod whose size cannot be known holds nothing that could be counted: its node is closed instead.
         """
         tables = self._tables
+        if pod.extended:
+            tables.device_claims.extended.join(pod)
+            pod = tables.device_claims.extended.used(pod, None)
         if pod.claims:
             tables.device_claims.wants.use(pod)
             pod = self._resolved(pod, None)
@@ -271,6 +280,8 @@ class Pods:
         tables.shapes.release(task.ranking)
         if task.pod.claims:
             tables.device_claims.leave(task.pod)
+        if task.pod.extended:
+            tables.device_claims.extended.leave(task.pod)
         self._evictions.gone(task)
         self._belonging.forget(uid)
         if task.pod.owner:

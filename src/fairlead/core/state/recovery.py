@@ -152,7 +152,7 @@ class StateRecovery:
             left = [WHOLE] * len(nodes.devices.states[nodes.device.item(row)])
             for task in nodes.pods[row].values():
                 task.row = row
-                for index, amount in task.shape.demand:
+                for index, amount in task.shape.taken:
                     nodes.free[index][row] -= amount
                 for device in task.devices:
                     left[device] -= task.shape.gpu_milli

@@ -379,7 +379,8 @@ class Suspended:
         return msgspec.structs.replace(
             pod,
             spec=msgspec.structs.replace(pod.spec, devices=()) if pod.claims else pod.spec,
-            claims=tuple(msgspec.structs.replace(use, key="") if use.template else use for use in pod.claims),
+            claims=tuple(msgspec.structs.replace(use, key="") if use.template else use for use in pod.claims if not use.extended),
+            extended_claim="",
             uid="",
             name="",
             node="",

@@ -14,6 +14,7 @@ from fairlead.core.nodes.node_classes import NodeClass
 from fairlead.core.pods.filters import declared_features, node_affinity, node_name, taints, unschedulable
 from fairlead.core.pods.filters.base import Relation, Surroundings
 from fairlead.core.pods.filters.dynamic_resources import DynamicResources
+from fairlead.core.pods.filters.extended_resources import ExtendedResources
 from fairlead.core.pods.filters.host_ports import HostPorts
 from fairlead.core.pods.filters.pod_affinity import PodAffinity
 from fairlead.core.pods.filters.topology_spread import TopologySpread
@@ -72,6 +73,8 @@ def relations(shape: Shape, around: Surroundings) -> tuple[Relation, ...]:
     kinds: list[type[Relation]] = []
     if spec.ports:
         kinds.append(HostPorts)
+    if any(need.served for need in spec.devices):
+        kinds.append(ExtendedResources)
     if spec.disks or spec.claims:
         kinds += [VolumeRestrictions, NodeVolumeLimits]
     if spec.claims:

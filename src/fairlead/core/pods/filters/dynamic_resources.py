@@ -18,9 +18,10 @@ from fairlead.core.dra import refusals
 from fairlead.core.dra.model import Allocation, Claim, DeviceId
 from fairlead.core.model.arrays import Ints, Mask, RowNumbers
 from fairlead.core.model.late import late
-from fairlead.core.model.pods import DeviceNeed
+from fairlead.core.model.pods import DeviceNeed, Served
 from fairlead.core.model.selectors import any_term_holds
 from fairlead.core.nodes.device_claims import MOST_USERS
+from fairlead.core.nodes.extended_resources import content_of
 from fairlead.core.pods.filters.base import Refusal, Relation, Stop, Surroundings
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class DynamicResources(Relation):
         super().__init__(shape, around)
         self._claims = around.device_claims
         self._verdicts = self._claims.verdicts.of(self._asked())
+        self._contents: dict[tuple[str, ...], Claim] = {}  # by the extended resources that devices serve
 
     @classmethod
     def of(cls, relations: Iterable[Relation]) -> DynamicResources | None:
@@ -76,6 +78,8 @@ class DynamicResources(Relation):
     def _wrong(self, need: DeviceNeed) -> str:
         """Why a claim is to be had on no node, whatever they have."""
         claim = self._claims.claims.get(need.claim)
+        if claim is not None and claim.extended:
+            return f"resourceclaim {claim.key} of an earlier binding is not deleted yet"
         if need.missing or (need.claim and claim is None):
             return self._missing(need)
         if claim is None:
@@ -133,7 +137,11 @@ class DynamicResources(Relation):
                 reasons[True, "a claim is allocated elsewhere"] += 1
             if reasons.total() == _ASKED and any(there for there, _ in reasons):
                 break
+        served = ", ".join(
+            f"{each.resource} by device class {each.device_class}" for need in self.spec.devices for each in need.served
+        )
         _, common = min(reasons, key=lambda each: (not each[0], -reasons[each], each[1]), default=(False, ""))
+        common = f"{served}: {common}" if served and common else common
         return f"{self.complaint} ({common})" if common else self.complaint
 
     @override
@@ -158,6 +166,22 @@ class DynamicResources(Relation):
             each is None or each.terms is None or any_term_holds(each.terms, node.labels, node.name) for each in held
         )
 
+    def served_on(self, row: int, need: DeviceNeed) -> tuple[Served, ...]:
+        """The extended resources of a need that the node of a row does not advertise, so that devices must serve them."""
+        nodes = self.nodes
+        return tuple(each for each in need.served if not nodes.alloc[nodes.resource(each.resource)].item(row))
+
+    def content_on(self, row: int, need: DeviceNeed) -> Claim | None:
+        """What a claim for extended resources asks for on a row; None: no claim is needed there."""
+        served = self.served_on(row, need)
+        if not served:
+            return None
+        names = tuple(each.resource for each in served)
+        content = self._contents.get(names)
+        if content is None:
+            content = self._contents[names] = content_of(served)
+        return content
+
     def decide(self, row: int) -> Refusal | refusals.Refusal | list[tuple[int, Allocation]]:
         """What each need without devices would get on a row, as (its position, allocation), or why there is nothing for one."""
         question = self._question(row)
@@ -174,6 +198,12 @@ class DynamicResources(Relation):
         open_, asked = [], []
         closed: dict[DeviceId, str] = {}
         for at, need in enumerate(self.spec.devices):
+            if need.served:
+                content = self.content_on(row, need)
+                if content is not None:
+                    open_.append(at)
+                    asked.append(content)
+                continue
             held = self._claims.allocation_of(need.claim) if need.claim else None
             if need.claim and self._claims.is_given(need.claim):
                 return Refusal.UNSCHEDULABLE

@@ -143,7 +143,7 @@ class Ai(Strategy):
         result: Ints = self._score(
             shape,
             0 if costs is None else costs,
-            self.pressure.of(nodes.classes.column[rows]) if self.pressure.any and shape.gpus else 0,
+            self.pressure.of(nodes.classes.column[rows]) if self.pressure.any and shape.asks_devices else 0,
             nodes.devices.total[states],
             nodes.cpu[rows],
             nodes.memory[rows],
@@ -158,8 +158,8 @@ class Ai(Strategy):
         device = nodes.device.item(row)
         result: int = self._score(
             shape,
-            shape.fit.one_cost(device) if shape.gpus else 0,
-            self.pressure.of(nodes.classes.column.item(row)).item() if self.pressure.any and shape.gpus else 0,
+            shape.fit.one_cost(device) if shape.asks_devices else 0,
+            self.pressure.of(nodes.classes.column.item(row)).item() if self.pressure.any and shape.asks_devices else 0,
             nodes.devices.total.item(device),
             nodes.cpu.item(row),
             nodes.memory.item(row),

@@ -55,7 +55,9 @@ class Strategy(ABC):
 
     def pick(self, shape: Shape, row: int) -> tuple[int, ...]:
         """The devices that a pod of this shape takes on a feasible row."""
-        return shape.fit.pick(self.nodes.device.item(row)) if shape.gpus else ()
+        if not shape.asks_devices:
+            return shape.devices_on(row) if shape.gpus else ()  # where devices of ResourceClaims serve it: none
+        return shape.fit.pick(self.nodes.device.item(row))
 
     def chooser(self) -> Chooser | None:
         """How a fraction picks its device inside a node: by default the tightest, first on ties."""

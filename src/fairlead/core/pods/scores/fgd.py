@@ -91,11 +91,11 @@ class Fgd(Strategy):
 
     def _best(self, shape: Shape, state: int, level: int) -> tuple[float, tuple[int, ...]]:
         """Least fragmentation after the shape is placed on a device state, and the devices for it."""
-        key = (shape.gpus, shape.gpu_milli, state, level)
+        key = (shape.gpus if shape.asks_devices else 0, shape.gpu_milli, state, level)
         known = self._bests.get(key)
         if known is None:
             devices = self.nodes.devices
-            if not shape.gpus:
+            if not shape.asks_devices:
                 options: list[tuple[int, ...]] = [()]
             elif shape.gpus == 1 and shape.gpu_milli < WHOLE:
                 free = devices.states[state]
@@ -117,7 +117,7 @@ class Fgd(Strategy):
         after = np.searchsorted(self._thresholds, free_cpu - shape.cpu, side="right")
         width = len(self._thresholds) + 1
         codes = (states.astype(np.int64) * width + before) * width + after
-        memo = self._scores.setdefault((shape.gpus, shape.gpu_milli), {})
+        memo = self._scores.setdefault((shape.gpus if shape.asks_devices else 0, shape.gpu_milli), {})
         unique, where = np.unique(codes, return_inverse=True)
         values = []
         for code in unique.tolist():
@@ -140,8 +140,8 @@ class Fgd(Strategy):
 
     @override
     def pick(self, shape: Shape, row: int) -> tuple[int, ...]:
-        if not shape.gpus:
-            return ()
+        if not shape.asks_devices:
+            return shape.devices_on(row) if shape.gpus else ()
         level = int(np.searchsorted(self._thresholds, self.nodes.cpu.item(row) - shape.cpu, side="right"))
         return self._best(shape, self.nodes.device.item(row), level)[1]
 

@@ -1,0 +1,300 @@
+"""Extended resources that devices serve: by which class, on which nodes, with which requests, and what becomes of the claim."""
+
+import msgspec
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core import invariants
+from fairlead.core.dra import model
+from fairlead.core.dra.model import DeviceClaim, DeviceClass
+from fairlead.core.model.pods import ExtendedRequest
+from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.model.transactions import Deallocate, Place, RequestMapping
+from fairlead.core.nodes.extended_resources import ExtendedResources, asked_for, key_of_pod
+from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, refused, run, spec
+from tests.core.test_device_claims import DRIVER, gpus, halves, held
+
+RESOURCE = "example.com/gpu"
+CLASS = DeviceClass("gpu", resource=RESOURCE)
+
+
+def requests(amount, resource=RESOURCE):
+    return (ExtendedRequest("main", 0, resource, "container-0-request-1", amount),)
+
+
+def wants(name, amount=1, resource=RESOURCE, spec_=None, **more):
+    spec_ = spec_ or spec(gpus=0, extra={resource: amount}, cpu=100)
+    return pod(name, spec_=spec_, extended=requests(amount, resource), **more)
+
+
+def state_of(*items, nodes=(), pods=(), known=True, **more):
+    state = cluster(nodes or [node("a", gpus=0), node("b", gpus=0)], **more)
+    for each in items:
+        state.claims.upsert(each)
+    if known:
+        state.claims.all_known()
+    for each in pods:
+        state.upsert_pod(each)
+    return state
+
+
+def plugin(name, count, resource=RESOURCE):
+    found = node(name, gpus=0)
+    return msgspec.structs.replace(found, allocatable={**found.allocatable, resource: count})
+
+
+def choices(transactions):
+    return {binding.pod.name: binding.claims for each in transactions if isinstance(each, Place) for binding in each.bindings}
+
+
+def devices(choice):
+    return [each.device.device for each in choice.allocation.devices]
+
+
+def test_a_class_serves_a_resource_that_a_node_does_not_advertise():
+    state = state_of(CLASS, gpus("b", 2), pods=[wants("p", 2)])
+    transactions = run(state)
+    assert placed(transactions) == {"p": "b"}
+    (choice,) = choices(transactions)["p"]
+    assert devices(choice) == ["gpu-0", "gpu-1"]
+    assert choice.extended.requests == (("container-0-request-1", "gpu", 2),)
+    assert choice.extended.mappings == (RequestMapping("main", RESOURCE, "container-0-request-1"),)
+    invariants.check(state)
+
+
+def test_a_node_that_advertises_it_serves_it_by_its_device_plugin():
+    state = state_of(CLASS, gpus("a", 4), nodes=[plugin("a", 1)], pods=[wants("p"), wants("q")])
+    transactions = run(state)
+    assert len(placed(transactions)) == 1
+    assert list(choices(transactions).values()) == [()]
+    (reason,) = refused(transactions).values()
+    assert reason.code is ReasonCode.RESOURCES
+    assert f"1 Insufficient {RESOURCE}" in reason.message
+    invariants.check(state)
+
+
+def test_one_pod_after_the_other_lands_on_both_kinds_of_nodes():
+    state = state_of(CLASS, gpus("b", 2), nodes=[plugin("a", 1), node("b", gpus=0)], pods=[wants(f"p{at}") for at in range(4)])
+    transactions = run(state)
+    assert sorted(placed(transactions).values()) == ["a", "b", "b"]
+    (reason,) = refused(transactions).values()
+    assert f"1 Insufficient {RESOURCE}" in reason.message
+    assert f"{RESOURCE} by device class gpu" in reason.message
+    assert "2 are allocated" in reason.message
+
+
+def test_without_a_class_nothing_changes():
+    state = state_of(gpus("b", 2), pods=[wants("p")])
+    reason = refused(run(state))["p"]
+    assert reason.code is ReasonCode.RESOURCES
+    assert f"2 Insufficient {RESOURCE}" in reason.message
+    assert not state.device_claims.used
+
+
+def test_a_class_that_comes_and_goes_decides_what_waits():
+    state = state_of(gpus("b", 1), pods=[wants("p")])
+    assert refused(run(state))
+    state.claims.upsert(CLASS)
+    assert placed(run(state)) == {"p": "b"}
+    state = state_of(CLASS, pods=[wants("p")])
+    assert refused(run(state))["p"].code is ReasonCode.DEVICES
+    state.claims.remove(DeviceClass, "gpu")
+    assert refused(run(state))["p"].code is ReasonCode.RESOURCES
+    state.claims.upsert(gpus("a", 1))
+    assert not placed(run(state))
+    state.claims.upsert(CLASS)
+    assert placed(run(state)) == {"p": "a"}
+
+
+def test_the_name_of_a_class_serves_it_whatever_else_it_serves():
+    name = "deviceclass.resource.kubernetes.io/gpu"
+    state = state_of(CLASS, gpus("b", 1), pods=[wants("p", resource=name)])
+    assert placed(run(state)) == {"p": "b"}
+
+
+def test_of_several_classes_the_newest_serves_then_the_first_by_name():
+    classes = {}
+    found = ExtendedResources(classes)
+    for name, created in (("old", 1.0), ("b", 2.0), ("a", 2.0)):
+        classes[name] = DeviceClass(name, resource=RESOURCE, created=created)
+        found.class_changed(name, None, classes[name])
+    assert found.class_of(RESOURCE) == "a"
+    found.class_changed("a", classes.pop("a"), None)
+    assert found.class_of(RESOURCE) == "b"
+    before = classes["b"]
+    classes["b"] = DeviceClass("b", resource="example.com/other", created=2.0)
+    found.class_changed("b", before, classes["b"])
+    assert (found.class_of(RESOURCE), found.class_of("example.com/other")) == ("old", "b")
+
+
+def test_the_resource_of_whole_gpus_is_served_too_and_charged_once():
+    quota = Queue("default", "", 0, (QueueResource(GPU, None, 2000),))
+    gpu_class = DeviceClass("gpu", resource=GPU)
+    pods = [wants(name, spec_=spec(gpus=1), resource=GPU) for name in "pqr"]
+    state = state_of(gpu_class, gpus("a", 4), pods=pods, queues=[quota])
+    transactions = run(state)
+    assert len(placed(transactions)) == 2
+    (reason,) = refused(transactions).values()
+    assert reason.code is ReasonCode.LIMIT_EXCEEDED
+    assert state.queues.queues["default"].used[GPU] == 2000
+    invariants.check(state)
+
+
+def test_another_resource_of_gpus_is_charged_as_the_part_that_its_devices_are():
+    quota = Queue("default", "", 0, (QueueResource(GPU, None, 1000),))
+    half = DeviceClass("gpu", (f'device.attributes["{DRIVER}"].kind == "half"',), resource=RESOURCE)
+    state = state_of(half, *halves("a", 4), pods=[wants(name) for name in "pqr"], queues=[quota])
+    transactions = run(state)
+    assert len(placed(transactions)) == 2
+    assert next(iter(refused(transactions).values())).code is ReasonCode.LIMIT_EXCEEDED
+
+
+def test_devices_of_a_plugin_are_still_predicted():
+    gpu_class = DeviceClass("gpu", resource=GPU)
+    pods = [wants("p", spec_=spec(gpus=2), resource=GPU), pod("z", milli=500)]
+    state = state_of(gpu_class, nodes=[node("a", gpus=2)], pods=pods)
+    transactions = run(state)
+    assert placed(transactions) == {"p": "a"}
+    assert state.tasks["uid-p"].devices == (0, 1)
+    invariants.check(state)
+
+
+def test_a_gang_is_spread_over_both_kinds_of_nodes():
+    pods = [wants(f"m{at}", group="g") for at in range(4)]
+    state = state_of(CLASS, *halves("b", 2), nodes=[plugin("a", 2), node("b", gpus=0)], pods=pods, groups=[group("g", 4)])
+    transactions = run(state)
+    assert sorted(placed(transactions).values()) == ["a", "a", "b", "b"]
+    invariants.check(state)
+    more = state_of(CLASS, *halves("b", 1), nodes=[plugin("a", 1), node("b", gpus=0)], pods=pods, groups=[group("g", 4)])
+    assert not placed(run(more))
+    invariants.check(more)
+
+
+def test_members_that_need_the_whole_and_the_halves_are_solved_together():
+    """A member that comes first would take a whole GPU where a half does; two nodes differ in what serves them."""
+    pods = [wants(f"m{at}", 1, group="g") for at in range(5)]
+    state = state_of(CLASS, *halves("b", 2), nodes=[plugin("a", 1), node("b", gpus=0)], pods=pods, groups=[group("g", 5)])
+    transactions = run(state)
+    assert sorted(placed(transactions).values()) == ["a", "b", "b", "b", "b"]
+    invariants.check(state)
+
+
+def test_a_victim_gives_its_devices_up():
+    state = state_of(CLASS, gpus("a", 1), pods=[wants("low")])
+    confirm(state, run(state))
+    bound(state, "low", "a")
+    state.upsert_pod(wants("high", priority=5))
+    transactions = run(state, 10.0)
+    assert preempted(transactions) == [["low"]]
+    state.remove_pod("uid-low")
+    assert not placed(run(state, 11.0)), "its claim still has the device"
+    state.claims.remove(DeviceClaim, "ns/low-1")
+    transactions = run(state, 12.0)
+    assert placed(transactions) == {"high": "a"}
+    assert devices(choices(transactions)["high"][0]) == ["gpu-0"]
+    invariants.check(state)
+
+
+def test_a_victim_gives_up_what_a_device_plugin_gave_it():
+    state = state_of(CLASS, nodes=[plugin("a", 1)], pods=[wants("low")])
+    confirm(state, run(state))
+    state.upsert_pod(wants("low", at="a"))
+    state.upsert_pod(wants("high", priority=5))
+    assert preempted(run(state, 10.0)) == [["low"]]
+    state.remove_pod("uid-low")
+    assert placed(run(state, 11.0)) == {"high": "a"}
+
+
+def made_for(name, node_name="", number=1, devices_=("gpu-0",), uid=""):
+    allocation = held(node_name, *devices_, request="container-0-request-1") if node_name else None
+    asks = model.Claim("", "", (model.Request("container-0-request-1", (model.Ask("container-0-request-1", "gpu"),)),))
+    users = (f"uid-{name}",) if node_name else ()
+    return DeviceClaim(
+        f"ns/{name}-{number}", uid or f"claim-{name}-{number}", asks, allocation, users, owner=f"uid-{name}", extended=True
+    )
+
+
+def bound(state, name, node_name):
+    state.claims.upsert(made_for(name, node_name))
+    old = state.tasks[f"uid-{name}"].pod
+    kept = msgspec.structs.replace(wants(name, at=node_name), extended_claim=f"{name}-1", priority=old.priority)
+    state.upsert_pod(kept)
+    invariants.check(state)
+
+
+def test_a_claim_counts_once_while_it_is_written_and_is_found_again_by_its_owner():
+    state = state_of(CLASS, gpus("a", 2), pods=[wants("p")])
+    run(state)
+    state.claims.upsert(made_for("p"))
+    state.upsert_pod(wants("q"))
+    transactions = run(state)
+    assert devices(choices(transactions)["q"][0]) == ["gpu-1"]
+    bound(state, "p", "a")
+    again = state_of(CLASS, gpus("a", 2), made_for("p", "a"), pods=[wants("p", at="a", extended_claim="p-1"), wants("q")])
+    transactions = run(again)
+    assert devices(choices(transactions)["q"][0]) == ["gpu-1"]
+    assert key_of_pod("uid-p") in again.device_claims.claims
+    invariants.check(again)
+
+
+def test_a_claim_of_an_earlier_binding_is_deleted_before_the_pod_is_tried_again():
+    state = state_of(CLASS, gpus("a", 1), gpus("b", 1), made_for("p", "b"), pods=[wants("p")])
+    transactions = run(state)
+    (gone,) = [each for each in transactions if isinstance(each, Deallocate)]
+    (choice,) = gone.bindings[0].claims
+    assert (choice.claim, choice.uid, choice.removed) == ("ns/p-1", "claim-p-1", True)
+    assert "resourceclaim ns/p-1 of an earlier binding is not deleted yet" in refused(transactions)["p"].message
+    state.claims.remove(DeviceClaim, "ns/p-1")
+    transactions = run(state)
+    assert placed(transactions)
+    assert choices(transactions)["p"][0].claim == key_of_pod("uid-p")
+
+
+def test_of_two_claims_the_one_with_devices_counts():
+    state = state_of(CLASS, gpus("a", 2), pods=[wants("p", at="a", extended_claim="p-1")])
+    state.claims.upsert(made_for("p", number=0))
+    state.claims.upsert(made_for("p", "a"))
+    assert state.device_claims.claims[key_of_pod("uid-p")].key == "ns/p-1"
+    invariants.check(state)
+    state.claims.remove(DeviceClaim, "ns/p-0")
+    assert state.device_claims.claims[key_of_pod("uid-p")].key == "ns/p-1"
+    state.claims.remove(DeviceClaim, "ns/p-1")
+    assert key_of_pod("uid-p") not in state.device_claims.claims
+    invariants.check(state)
+
+
+def test_the_status_of_an_earlier_claim_is_taken_back_where_a_plugin_serves_the_pod():
+    state = state_of(CLASS, nodes=[plugin("a", 1)], pods=[wants("p", extended_claim="p-1")])
+    transactions = run(state)
+    (choice,) = choices(transactions)["p"]
+    assert choice.extended.requests == ()
+
+
+def test_a_binding_that_fails_gives_the_devices_back():
+    state = state_of(CLASS, gpus("a", 1), pods=[wants("p")])
+    run(state)
+    state.bind_failed("uid-p", 1.0)
+    invariants.check(state)
+    state.upsert_pod(wants("q"))
+    assert placed(run(state, 1.1)) == {"q": "a"}
+
+
+def test_requests_are_those_of_upstream():
+    """The init container has what the later containers request, and asks for what it needs beyond that."""
+    found = (
+        ExtendedRequest("init-a", 0, RESOURCE, "container-0-request-0", 3, brief=True),
+        ExtendedRequest("sidecar", 1, RESOURCE, "container-1-request-0", 1),
+        ExtendedRequest("init-b", 2, RESOURCE, "container-2-request-0", 2, brief=True),
+        ExtendedRequest("main", 3, RESOURCE, "container-3-request-1", 1),
+        ExtendedRequest("main", 3, "example.com/other", "container-3-request-2", 1),
+    )
+    asks, mappings = asked_for(found, RESOURCE)
+    assert sorted(asks) == [("container-0-request-0", 1), ("container-1-request-0", 1), ("container-3-request-1", 1)]
+    assert [(each.container, each.request) for each in mappings] == [
+        ("sidecar", "container-1-request-0"),
+        ("main", "container-3-request-1"),
+        ("init-a", "container-1-request-0"),
+        ("init-a", "container-3-request-1"),
+        ("init-a", "container-0-request-0"),
+        ("init-b", "container-3-request-1"),
+        ("init-b", "container-0-request-0"),
+    ]
