@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from fairlead.api.names import GPU_TOPOLOGY_ANNOTATION
+from fairlead.cli.devices import _held
 from fairlead.cluster import device_views as views
 from fairlead.cluster.convert import node as node_of
-from fairlead.cluster.device_overview import Devices
+from fairlead.cluster.device_overview import DeviceLine, Devices
 from fairlead.cluster.views import Node as WatchedNode
 from fairlead.core.dra.allocator import Options, Preference
 from fairlead.core.dra.evaluation import Evaluation
@@ -127,3 +128,37 @@ def test_what_cannot_be_used_is_told_with_its_reason():
         "ResourceSlice c: device g: an attribute has 0 values of known types, and one is needed",
         "pool gpu.example.com/n: 1 of 2 slices of generation 1 are there",
     ]
+
+
+def test_an_extended_resource_is_had_from_plugins_and_from_devices_of_its_class():
+    resource = "example.com/gpu"
+    spec = {"selectors": [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}], "extendedResourceName": resource}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+    annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    held = {"request": "container-0-request-0", "driver": "gpu.example.com", "pool": "n", "device": "gpu-0"}
+    claim = {
+        "metadata": {"namespace": "ns", "name": "p-x", "annotations": annotations, "ownerReferences": [owner]},
+        "spec": {"devices": {"requests": [{"name": "container-0-request-0", "exactly": {"deviceClassName": "gpu"}}]}},
+        "status": {
+            "allocation": {"devices": {"results": [held]}},
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}],
+        },
+    }
+    known = Devices(
+        [Node("n", {}), Node("m", {resource: 4}), Node("o", {})],
+        [msgspec.convert(a_slice("s", devices=[{"name": "gpu-0"}, {"name": "gpu-1"}]), views.ResourceSlice)],
+        [msgspec.convert({"metadata": {"name": "gpu"}, "spec": spec}, views.DeviceClass)],
+        [msgspec.convert(claim, views.ResourceClaim)],
+    )
+    assert known.class_of(resource) == "gpu"
+    assert [(each.node, each.fits, each.kind) for each in known.serves(resource, 1)] == [
+        ("m", True, "device-plugin"),
+        ("n", True, ""),
+    ]
+    assert [(each.node, each.fits) for each in known.serves(resource, 2)] == [("m", True), ("n", False)]
+    assert "1 are allocated" in known.serves(resource, 2)[1].reason
+    assert [each.fits for each in known.serves("example.com/other", 1)] == []
+    ((holder,),) = [line.holders for line in known.lines() if line.holders]
+    assert holder.resources == [resource]
+    shown = DeviceLine("n", 1, "gpu.example.com", "n", "gpu-0", "", "allocated", [holder], [])
+    assert "ns/p-x (p) for example.com/gpu" in str(_held(shown.holders[0]))

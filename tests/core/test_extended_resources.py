@@ -298,3 +298,81 @@ def test_requests_are_those_of_upstream():
         ("init-b", "container-3-request-1"),
         ("init-b", "container-0-request-0"),
     ]
+
+
+def test_the_places_of_a_suspended_job_hold_devices():
+    state = state_of(CLASS, gpus("a", 1), nodes=[node("a", gpus=0)], pods=[wants("s", placeholder=True)])
+    task = state.tasks["uid-s"]
+    state.placement.place(task, 0)
+    assert not state.device_claims.problems([task.pod], [task.pod])
+    state.upsert_pod(wants("q"))
+    waiting = state.tasks["uid-q"]
+    assert not waiting.ranking.fits_row(0)
+    state.placement.unassign(task)
+    assert waiting.ranking.fits_row(0)
+
+
+def test_what_is_remembered_of_a_suspended_pod_names_no_claim_and_finds_its_class_again():
+    state = state_of(CLASS, gpus("a", 1), made_for("p", "a"), pods=[wants("p", at="a", extended_claim="p-1")])
+    kept = state.suspended._record(state.tasks["uid-p"].pod, 0.0, 0.0, anew=False)
+    assert (kept.claims, kept.spec.devices, kept.extended_claim) == ((), (), "")
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=type(kept)) == kept
+    again = state_of(CLASS, gpus("a", 1), pods=[msgspec.structs.replace(kept, uid="uid-again", name="again")])
+    assert placed(run(again)) == {"again": "a"}
+
+
+def test_a_pod_keeps_its_devices_whatever_becomes_of_the_class():
+    state = state_of(CLASS, gpus("a", 1), nodes=[node("a", gpus=0)], pods=[wants("p")])
+    confirm(state, run(state))
+    state.claims.remove(DeviceClass, "gpu")
+    bound(state, "p", "a")
+    state.claims.upsert(CLASS)
+    state.upsert_pod(wants("q"))
+    assert not placed(run(state))
+    state.remove_pod("uid-p")
+    state.claims.remove(DeviceClaim, "ns/p-1")
+    assert placed(run(state)) == {"q": "a"}
+    invariants.check(state)
+
+
+def test_a_node_that_begins_to_advertise_a_resource_is_served_by_its_plugin_from_then_on():
+    state = state_of(CLASS, gpus("a", 3), nodes=[node("a", gpus=0)], pods=[wants("p")])
+    confirm(state, run(state))
+    bound(state, "p", "a")
+    state.upsert_node(plugin("a", 2))
+    state.upsert_pod(wants("q"))
+    state.upsert_pod(wants("r"))
+    transactions = run(state)
+    assert len(placed(transactions)) == 1, "what p has counts among what the node advertises, as upstream counts it"
+    assert list(choices(transactions).values()) == [()]
+    invariants.check(state)
+
+
+def test_a_pod_of_two_resources_asks_each_node_for_what_that_lacks():
+    both = {RESOURCE: 1, "deviceclass.resource.kubernetes.io/gpu": 1}
+    found = (
+        ExtendedRequest("main", 0, "deviceclass.resource.kubernetes.io/gpu", "container-0-request-1", 1),
+        ExtendedRequest("main", 0, RESOURCE, "container-0-request-2", 1),
+    )
+    nodes = [plugin("a", 1), node("b", gpus=0)]
+    pods = [pod(name, spec_=spec(gpus=0, extra=both), extended=found) for name in "pq"]
+    state = state_of(CLASS, gpus("a", 1), gpus("b", 2), nodes=nodes, pods=pods)
+    transactions = run(state)
+    where = placed(transactions)
+    assert sorted(where.values()) == ["a", "b"]
+    asked = {where[name]: [each for each, _, _ in found[0].extended.requests] for name, found in choices(transactions).items()}
+    assert asked == {"a": ["container-0-request-1"], "b": ["container-0-request-1", "container-0-request-2"]}
+
+
+def test_more_devices_than_a_claim_can_have_are_refused_with_the_number():
+    state = state_of(CLASS, gpus("a", 40), pods=[wants("p", 33)])
+    reason = refused(run(state))["p"]
+    assert reason.code is ReasonCode.DEVICES
+    assert "32" in reason.message
+
+
+def test_devices_are_listed_before_a_pod_gets_any():
+    state = state_of(CLASS, gpus("a", 1), pods=[wants("p")], known=False)
+    assert "still being listed" in refused(run(state))["p"].message
+    state.claims.all_known()
+    assert placed(run(state)) == {"p": "a"}

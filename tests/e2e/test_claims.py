@@ -179,9 +179,15 @@ def test_resources_that_a_class_serves_are_had_by_devices_where_no_plugin_advert
         assert made["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"] == "true"
         assert [each["name"] for each in made["status"]["reservedFor"]] == [by_devices]
         status = cluster.pods()[by_devices]["status"]["extendedResourceClaimStatus"]
-        mapping = {"containerName": "main", "resourceName": resource, "requestName": request_of(cluster.pods()[by_devices], resource)}
+        mapping = {
+            "containerName": "main",
+            "resourceName": resource,
+            "requestName": request_of(cluster.pods()[by_devices], resource),
+        }
         assert status == {"resourceClaimName": name, "requestMappings": [mapping]}
-        assert all("extendedResourceClaimStatus" not in each["status"] for key, each in cluster.pods().items() if key != by_devices)
+        assert all(
+            "extendedResourceClaimStatus" not in each["status"] for key, each in cluster.pods().items() if key != by_devices
+        )
         cluster.create(asking("q", resource))
         cluster.until(lambda: f"1 Insufficient {resource}" in (cluster.condition("q") or ("", ""))[1])
         assert f"{resource} by device class card" in cluster.condition("q")[1]

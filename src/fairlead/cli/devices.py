@@ -25,7 +25,10 @@ _STYLES = {"free": "green", "shared": "cyan", "allocated": "blue", "blocked": "y
 
 
 class ClaimFit(msgspec.Struct, frozen=True):
-    """A claim, or what a template makes. held: by device, of a claim that is allocated; then `nodes` is empty."""
+    """A claim, what a template makes, or an extended resource. held: devices of a claim that is allocated; then it has no nodes.
+
+    device_class: of an extended resource, whose devices serve it; empty: none does.
+    """
 
     name: str
     kind: str
@@ -33,6 +36,7 @@ class ClaimFit(msgspec.Struct, frozen=True):
     held: list[str] = []
     pods: list[str] = []
     nodes: list[Fit] = []
+    device_class: str = ""
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -62,9 +66,16 @@ def devices(
         str, typer.Option("--claim", help="A ResourceClaim, or a ResourceClaimTemplate: where it fits, and why not elsewhere.")
     ] = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Of the claim.", show_default="of the kubeconfig")] = "",
+    resource: Annotated[
+        str,
+        typer.Option("--resource", help="An extended resource: where it is had, from device plugins or devices of a class."),
+    ] = "",
+    count: Annotated[int, typer.Option("--count", min=1, help="How much of the resource.")] = 1,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Devices of Dynamic Resource Allocation: nodes, partitions and holders; with --claim why a claim does not fit."""
+    if claim and resource:
+        fail("--claim and --resource exclude each other: ask for one of them", Exit.USAGE)
     if claim and not namespace:
         namespace = default_namespace(kubeconfig)
 
@@ -81,6 +92,9 @@ def devices(
     nodes = [node_of(each) for each in found.nodes if node in ("", each.metadata.name)]
     known = Devices(nodes, found.slices, found.classes, found.claims, everywhere=not node)
     fit = _claim(known, found, namespace, claim) if claim else None
+    if resource:
+        nodes_with_it, device_class = known.serves(resource, count), known.class_of(resource)
+        fit = ClaimFit(resource, "Resource", allocated=False, nodes=nodes_with_it, device_class=device_class)
     lines = [each for each in known.lines() if driver in ("", each.driver)]
     shown = Shown(lines, sorted(found.unread) + known.mistakes, fit)
     emit(shown, output, lambda: _print(shown))
@@ -145,9 +159,17 @@ def _print(shown: Shown) -> None:
     else:
         out.print(_fits(shown.claim.nodes), crop=out.is_terminal)
         fitting = sum(each.fits for each in shown.claim.nodes)
-        typer.echo(f"{shown.claim.kind} {shown.claim.name} fits {fitting} of {len(shown.claim.nodes)} nodes with devices")
+        nodes = f"{fitting} of {len(shown.claim.nodes)} nodes with {_source(shown.claim)}"
+        typer.echo(f"{shown.claim.kind} {shown.claim.name} fits {nodes}")
     for each in shown.mistakes:
         typer.echo(f"warning: {each}", err=True)
+
+
+def _source(claim: ClaimFit) -> str:
+    if claim.kind != "Resource":
+        return "devices"
+    devices = f"devices (class {claim.device_class})" if claim.device_class else "devices (no DeviceClass serves it)"
+    return f"device plugins or {devices}"
 
 
 def _table(lines: list[DeviceLine]) -> Listing:
@@ -177,7 +199,8 @@ def _table(lines: list[DeviceLine]) -> Listing:
 
 def _held(holder: Holder) -> str:
     pods = f" ({', '.join(each.partition('/')[2] for each in holder.pods)})" if holder.pods else ""
-    return f"{holder.claim}{pods}"
+    resources = f" for {', '.join(holder.resources)}" if holder.resources else ""
+    return f"{holder.claim}{pods}{resources}"
 
 
 def _fits(nodes: list[Fit]) -> Listing:
@@ -188,7 +211,7 @@ def _fits(nodes: list[Fit]) -> Listing:
     rows = []
     for each in nodes:
         if each.fits:
-            rows.append([Text(each.node), Text("yes", "green"), Text(_given(each.devices))])
+            rows.append([Text(each.node), Text("yes", "green"), Text(_given(each.devices) or each.reason)])
         elif same[each.reason]:
             count = same.pop(each.reason)
             name = each.node if count == 1 else f"{each.node} and {count - 1} more"

@@ -17,18 +17,23 @@ from fairlead.core.dra.inventory import Inventory
 from fairlead.core.dra.pools import Slices
 from fairlead.core.dra.refusals import Refusal
 from fairlead.core.model.nodes import Node
+from fairlead.core.nodes.extended_resources import IMPLICIT, ExtendedResources
 
 _DESCRIBED_BY = ("profile", "productName", "model", "type")
 """The attribute that describes a device best, the first that it has; with the driver's domain or without."""
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A claim that holds a device. pods: for which it is reserved; consumed: of a share, amounts by capacity."""
+    """A claim that holds a device. pods: for which it is reserved; consumed: of a share, amounts by capacity.
+
+    resources: the extended resources for which it was created; empty: for none.
+    """
 
     claim: str
     pods: list[str]
     consumed: dict[str, float] = {}
     admin: bool = False
+    resources: list[str] = []
 
 
 class DeviceLine(msgspec.Struct, frozen=True):
@@ -79,11 +84,15 @@ class Devices:
         self._nodes, self._everywhere = {each.name: each for each in nodes}, everywhere
         self._take_slices(slices)
         self._classes: dict[str, model.DeviceClass] = {}
+        self._extended = ExtendedResources(self._classes)
         for device_class in classes:
+            name = device_class.metadata.name
             try:
-                self._classes[device_class.metadata.name] = views.device_class(device_class)
+                self._classes[name] = views.device_class(device_class)
             except views.DeviceError as error:
-                self.mistakes.append(f"DeviceClass {device_class.metadata.name}: {error}")
+                self.mistakes.append(f"DeviceClass {name}: {error}")
+                continue
+            self._extended.class_changed(name, None, self._classes[name])
         self._holders: dict[model.DeviceId, list[Holder]] = {}
         for claim in claims:
             self._take_claim(claim)
@@ -126,10 +135,38 @@ class Devices:
             self.mistakes.append(f"ResourceClaim {name}: its allocation cannot be read: {error}")
             return
         self._held.take([found], self._seen)
-        pods = reserved_for(view)
+        pods, resources = reserved_for(view), self._resources_of(view)
         for each in found.devices:
             consumed = {capacity: float(amount) for capacity, amount in each.consumed}
-            self._holders.setdefault(each.device, []).append(Holder(name, pods, consumed, each.admin))
+            self._holders.setdefault(each.device, []).append(Holder(name, pods, consumed, each.admin, resources))
+
+    def _resources_of(self, view: views.ResourceClaim) -> list[str]:
+        """The extended resources for which a claim was created, as its classes serve them now."""
+        if not views.owner_of_extended(view.metadata):
+            return []
+        asked = {each.exactly.device_class_name for each in view.spec.devices.requests or () if each.exactly is not None}
+        known = ((name, self._classes.get(name)) for name in asked)
+        return sorted(found.resource if found is not None and found.resource else f"{IMPLICIT}{name}" for name, found in known)
+
+    def class_of(self, resource: str) -> str:
+        """The class whose devices serve an extended resource; empty: none does."""
+        return self._extended.class_of(resource)
+
+    def serves(self, resource: str, count: int) -> list[Fit]:
+        """For each node whether a pod could have so many of an extended resource there, by name.
+
+        Where the node advertises it, its device plugin serves it, of which only the amount is known here, and not who has it.
+        """
+        device_class = self.class_of(resource)
+        advertised = {name: amount for name, node in self._nodes.items() if (amount := node.allocatable.get(resource, 0))}
+        ask = model.Ask("devices", device_class, count=count)
+        claim = model.Claim("", resource, (model.Request(ask.name, (ask,)),))
+        found = [
+            Fit(name, fits=amount >= count, kind="device-plugin", reason=f"the device plugin advertises {amount}")
+            for name, amount in advertised.items()
+        ]
+        by_devices = self.fits(claim) if device_class else []
+        return sorted([*found, *(each for each in by_devices if each.node not in advertised)], key=lambda each: each.node)
 
     def lines(self) -> list[DeviceLine]:
         """Every device, by node, driver and pool; those of several nodes last."""

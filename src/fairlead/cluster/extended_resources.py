@@ -46,5 +46,5 @@ def _whole(amount: object) -> int:
     try:
         found: int | Fraction = quantity.exact("", amount)
     except QuantityError:
-        return 0  # the pod's own error says so
+        return 0  # the pod's own error names it
     return found if isinstance(found, int) and found > 0 else 0

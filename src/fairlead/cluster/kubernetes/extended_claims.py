@@ -1,8 +1,7 @@
 """Claims for extended resources of pods: created when a pod is bound, named in its status, deleted where it is not bound.
 
-The claim belongs to the pod and is marked, so it is found again by its owner, whoever created it; it is deleted with the pod. A
-request to create one that was not answered may have been carried out all the same, so before the next one for that pod all claims
-of the namespace are looked through.
+The claim belongs to the pod and is marked, so it is found again by its owner; it is deleted with the pod. A request to create one that was
+not answered may have been carried out all the same, so before the next one for that pod all claims of the namespace are searched.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _GONE, _FAULT = 404, 500
 
 
 class NotKept(Exception):
-    """The API server does not keep in a pod's status which claim it has; its text says so."""
+    """The API server does not keep in a pod's status which claim it has; its text is the reason."""
 
 
 class ExtendedClaims:
@@ -51,7 +50,7 @@ class ExtendedClaims:
         """Create the claim of a pod. Returns `namespace/name`, and its metadata. Raises `ApiError`, `Unreachable`."""
         path = f"/apis/resource.k8s.io/v1/namespaces/{pod.namespace}/resourceclaims"
         if pod.uid in self._doubtful:
-            await self._look_through(path, pod)
+            await self._search(path, pod)
         try:
             answer = await self._client.post(path, encode(claim_status.extended_claim(wanted, pod)))
         except (ApiError, Unreachable) as error:
@@ -63,7 +62,7 @@ class ExtendedClaims:
         self._remember(pod.uid, key, metadata["uid"])
         return key, metadata
 
-    async def _look_through(self, path: str, pod: PodRef) -> None:
+    async def _search(self, path: str, pod: PodRef) -> None:
         """Delete what requests that were not answered created for a pod."""
         found = msgspec.json.decode(await self._client.get(path))
         for item in found["items"] or ():

@@ -48,7 +48,7 @@ class RequestMapping(msgspec.Struct, frozen=True, gc=False):
 class ExtendedClaim(msgspec.Struct, frozen=True):
     """A claim that is to be created for the extended resources of a pod. requests: (name, DeviceClass, devices).
 
-    Without requests nothing is created: what the pod's status says of an earlier claim is taken back.
+    Without requests nothing is created: what the pod's status has of an earlier claim is taken back.
     """
 
     requests: tuple[tuple[str, str, int], ...] = ()

@@ -57,7 +57,7 @@ class Relation(ABC):
 
     plugin: ClassVar[str]
     code: ClassVar[ReasonCode]
-    complaint: ClassVar[str]
+    complaint: str
 
     def __init__(self, shape: Shape, around: Surroundings) -> None:
         self.shape = shape

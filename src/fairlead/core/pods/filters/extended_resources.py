@@ -1,6 +1,6 @@
 """NodeResourcesFit of resources that a DeviceClass serves: only nodes that advertise them must have enough of them free.
 
-Elsewhere `dynamic_resources` looks for devices. GPUs must be free as devices, too, where fractions of them are given out.
+Elsewhere `dynamic_resources` finds devices. GPUs must be free as devices, too, where fractions of them are given out.
 """
 
 from __future__ import annotations
