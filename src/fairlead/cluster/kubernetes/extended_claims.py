@@ -1,7 +1,8 @@
 """Claims for extended resources of pods: created when a pod is bound, named in its status, deleted where it is not bound.
 
-The claim belongs to the pod and is marked, so it is found again by its owner; it is deleted with the pod. A request to create one that was
-not answered may have been carried out all the same, so before the next one for that pod all claims of the namespace are searched.
+The claim belongs to the pod and is marked, so it is found again by its owner; it is deleted with the pod. A request to create one
+that was not answered may have been carried out all the same, so before the next one for that pod all claims of the namespace are
+searched.
 """
 
 from __future__ import annotations
