@@ -156,7 +156,7 @@ class DeviceAuditor:
 
     def _pod(self, change: Change) -> None:
         pod = change.record.object
-        if not pod_claims.uses(pod):
+        if not pod_claims.uses(pod) and not any(pod_claims.extended_of(pod)):
             return
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
         over = change.kind == "DELETED" or (pod.get("status") or {}).get("phase") in _OVER
@@ -177,7 +177,7 @@ class DeviceAuditor:
 
     def _unready(self, key: Key, pod: Object, node: str) -> Iterator[str]:
         """What a pod that is bound lacks."""
-        for each in pod_claims.claims_of(pod):
+        for each in (*pod_claims.claims_of(pod), *pod_claims.extended_of(pod)):
             record = self._store.get(CLAIMS, (key[0], each.claim)) if each.claim else None
             if record is None:
                 yield f"its claim {each.name} does not exist"

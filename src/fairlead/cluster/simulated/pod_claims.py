@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fairlead.cluster.simulated.store import Object
+from fairlead.core.nodes.extended_resources import IMPLICIT
 
 
 class PodClaim(NamedTuple):
@@ -33,6 +34,15 @@ def claims_of(pod: Object) -> Iterator[PodClaim]:
             yield PodClaim(name, each["resourceClaimName"], "")
         elif template is not None and (name not in made or made[name] is not None):
             yield PodClaim(name, made.get(name) or "", template)
+
+
+def extended_of(pod: Object) -> Iterator[PodClaim]:
+    """The claim for the resources of device classes that a pod requests by their names: no node advertises these."""
+    containers = (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"])
+    requested = {name for each in containers for name in (each.get("resources") or {}).get("requests") or ()}
+    if any(name.startswith(IMPLICIT) for name in requested):
+        status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+        yield PodClaim("of extended resources", status.get("resourceClaimName") or "", "made by the scheduler")
 
 
 def used_by(pod: Object) -> list[str]:
