@@ -3,10 +3,13 @@
 from fairlead.cluster import claim_status
 from fairlead.cluster.kinds import RESOURCE_CLAIM
 from fairlead.cluster.port import Outcome
+from fairlead.cluster.simulated import pod_claims
 from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.cluster import SimulatedCluster
 from fairlead.core.model.transactions import Binding, DeviceChoice, ExtendedClaim, PodRef, RequestMapping
+from fairlead.simulation.users import EXTENDED_CLAIM, template
+from fairlead.simulation.workload import Job
 from testbed import objects
 from tests.cluster.test_device_claims import allocation
 
@@ -63,3 +66,23 @@ async def test_a_pod_that_is_gone_gets_no_claim():
     outcome, _ = await cluster.allocate_claims(binding(PodRef("another", pod.namespace, pod.name)))
     assert outcome is Outcome.REFUSED
     assert claims(api) == {}
+
+
+async def test_pods_of_simulated_jobs_that_request_a_class_are_admitted_and_judged():
+    """The judge of simulated days finds their claim, and what is missing of it."""
+    api, cluster, _ = world()
+    job = Job("j", "default", "training", 0.0, 60.0, 1, 1, 1000, 1000, 0, "", claim=EXTENDED_CLAIM)
+    body = template(job)
+    made = api.create(api.served("v1", "pods"), "default", {**body, "metadata": {**body["metadata"], "name": "j-0"}})
+    assert "resourceClaims" not in made["spec"]
+    (found,) = pod_claims.extended_of(made)
+    assert (found.claim, list(pod_claims.claims_of(made))) == ("", [])
+    pod = PodRef(made["metadata"]["uid"], "default", "j-0")
+    await cluster.allocate_claims(binding(pod))
+    now = api.store.get("pods", ("default", "j-0")).object
+    (found,) = pod_claims.extended_of(now)
+    assert pod_claims.uses(now)
+    claim = claims(api)[found.claim]
+    assert pod_claims.owned_by(claim, now)
+    assert pod_claims.reserved(claim, now)
+    assert not list(pod_claims.extended_of(api.store.get("pods", ("default", "p")).object))
