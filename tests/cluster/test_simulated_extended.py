@@ -7,9 +7,9 @@ from fairlead.cluster.simulated import pod_claims
 from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
 from fairlead.cluster.simulated.cluster import SimulatedCluster
+from fairlead.cluster.simulated.devices import GPU_CLASS
 from fairlead.core.model.transactions import Binding, DeviceChoice, ExtendedClaim, PodRef, RequestMapping
-from fairlead.simulation.users import EXTENDED_CLAIM, template
-from fairlead.simulation.workload import Job
+from fairlead.core.nodes.extended_resources import IMPLICIT
 from testbed import objects
 from tests.cluster.test_device_claims import allocation
 
@@ -68,13 +68,13 @@ async def test_a_pod_that_is_gone_gets_no_claim():
     assert claims(api) == {}
 
 
-async def test_pods_of_simulated_jobs_that_request_a_class_are_admitted_and_judged():
+async def test_pods_that_request_a_class_are_admitted_and_judged():
     """The judge of simulated days finds their claim, and what is missing of it."""
     api, cluster, _ = world()
-    job = Job("j", "default", "training", 0.0, 60.0, 1, 1, 1000, 1000, 0, "", claim=EXTENDED_CLAIM)
-    body = template(job)
-    made = api.create(api.served("v1", "pods"), "default", {**body, "metadata": {**body["metadata"], "name": "j-0"}})
-    assert "resourceClaims" not in made["spec"]
+    body = objects.pod("j-0", gpus=0)
+    for part in ("requests", "limits"):
+        body["spec"]["containers"][0]["resources"][part][IMPLICIT + GPU_CLASS] = "1"
+    made = api.create(api.served("v1", "pods"), "default", body)
     (found,) = pod_claims.extended_of(made)
     assert (found.claim, list(pod_claims.claims_of(made))) == ("", [])
     pod = PodRef(made["metadata"]["uid"], "default", "j-0")

@@ -15,7 +15,7 @@ from fairlead.api.names import HOSTNAME_LABEL
 from fairlead.cluster.simulated import devices
 from fairlead.cluster.simulated.devices import DRIVER, GPU_CLASS, MIG_CLASS, Model
 from fairlead.cluster.simulated.store import Object
-from fairlead.simulation.users import EXTENDED_CLAIM, SHARED_CLAIM
+from fairlead.simulation.users import SHARED_CLAIM
 from fairlead.simulation.workload import TEAMS, Job
 from fairlead.simulation.world import GPU, POOL_LABEL, World
 
@@ -86,11 +86,10 @@ def install(world: World, count: int) -> None:
 
 def with_claims(jobs: list[Job], seed: int) -> list[Job]:
     """The jobs, some of which need devices by claims instead of whole GPUs of device plugins."""
-    draw, extended = random.Random(f"claims {seed}"), random.Random(f"extended resources {seed}")
+    draw = random.Random(f"claims {seed}")
     made = []
     for job in jobs:
         kind, chosen = draw.choice(KINDS), draw.random() < 0.3
-        kind = EXTENDED_CLAIM if extended.random() < 0.2 else kind
         if chosen and job.milli == 1000:
             job = msgspec.structs.replace(job, claim=kind, pods=min(job.pods, 4), gpus=1, cpu_milli=2000, pool="")  # noqa: PLW2901
         made.append(job)

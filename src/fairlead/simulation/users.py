@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from fairlead.api import names
-from fairlead.cluster.simulated.devices import GPU_CLASS
 from fairlead.cluster.simulated.store import Object
-from fairlead.core.nodes.extended_resources import IMPLICIT
 from fairlead.simulation.workload import FAILS, Job
 from fairlead.simulation.world import GPU, POOL_LABEL
 
 SHARED_CLAIM = "shared"
 """A job's claim for all of its pods together; others are by templates of the team."""
-EXTENDED_CLAIM = "extended"
-"""Devices by an extended resource: the scheduler creates the claim."""
-EXTENDED_RESOURCE = IMPLICIT + GPU_CLASS
 Strike = Callable[[], Awaitable[None]]
 """Something that goes wrong, or that a user does."""
 
@@ -71,9 +66,7 @@ def template(job: Job) -> Object:
         annotations[names.SIMULATED_OUTCOME_ANNOTATION] = "Failed"
     elif job.fault:
         annotations[names.SIMULATED_START_FAILURE_ANNOTATION] = job.fault
-    if job.claim == EXTENDED_CLAIM:
-        requests[EXTENDED_RESOURCE] = limits[EXTENDED_RESOURCE] = str(job.gpus)
-    elif job.claim:
+    if job.claim:
         pass  # devices by claims are no resource of the node
     elif job.milli == 1000:
         requests[GPU] = limits[GPU] = str(job.gpus)
@@ -81,7 +74,7 @@ def template(job: Job) -> Object:
         annotations[names.GPU_FRACTION_ANNOTATION] = f"{job.milli / 1000:g}"
     resources: Object = {"requests": requests, "limits": limits}
     spec: Object = {"containers": [{"name": "main", "image": f"{job.kind}:1", "resources": resources}]}
-    if job.claim and job.claim != EXTENDED_CLAIM:
+    if job.claim:
         resources["claims"] = [{"name": "devices"}]
         spec["resourceClaims"] = [claimed(job)]
     if job.pool:
