@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +22,7 @@ _ARRIVALS = 12_000
 
 def topology(
     fabric: Annotated[
-        str, typer.Option(help="CSV of hosts with the columns PSW and ASW; or a folder of FAIRLEAD_TRACES with topo.csv.")
+        str, typer.Option(help="CSV of hosts with the columns PSW and ASW; or a folder of --traces with topo.csv.")
     ] = "lingjun2023",
     protocol: Annotated[
         TopologyProtocol, typer.Option(help="floors: a gang starts whenever enough nodes are free anywhere.")
@@ -33,6 +32,7 @@ def topology(
     arrivals: Annotated[
         int, typer.Option(min=8, max=1_000_000, help="Gangs of each seed; the first quarter is not counted.")
     ] = _ARRIVALS,
+    traces: Annotated[Path | None, typer.Option(envvar="FAIRLEAD_TRACES", help="The folder of traces (docs/traces.md).")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Gangs on a network with levels: how many leaves they span, beside the fewest possible, under each rule."""
@@ -48,7 +48,7 @@ def topology(
         fail(f"--protocol {protocol} is not measured", Exit.USAGE)
     chosen = _loads(loads)
     try:
-        read = fabrics.read(_file(fabric))
+        read = fabrics.read(_file(fabric, traces))
     except TraceError as error:
         fail(str(error))
     if max(floors.SIZES) > read.hosts:
@@ -58,12 +58,8 @@ def topology(
     emit(result, output, lambda: _show(result))
 
 
-def _file(fabric: str) -> Path:
-    traces = os.environ.get("FAIRLEAD_TRACES")
-    named = Path(traces, fabric, "topo.csv") if traces else None
-    if Path(fabric).is_file() or named is None:
-        return Path(fabric)
-    return named
+def _file(fabric: str, traces: Path | None) -> Path:
+    return Path(fabric) if traces is None or Path(fabric).is_file() else traces / fabric / "topo.csv"
 
 
 def _loads(loads: str) -> list[float]:
