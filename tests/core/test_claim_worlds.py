@@ -6,6 +6,7 @@ pod is bound where its claims can be used, and reserved for it. The state is wal
 
 import random
 from collections import Counter, deque
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -25,13 +26,15 @@ SIZES = {"whole": 2, "half-0": 1, "half-1": 1}
 class World:
     """What the API server has; what of it the scheduler has not seen yet is in `events`, in order for each kind."""
 
+    policy: ClassVar[dict[str, float]] = {}
+
     def __init__(self, seed):
         self.rnd = rnd = random.Random(seed)
         self.now = 0.0
         self.number = self.version = 0
         hosts = [f"n{each}" for each in range(rnd.randint(1, 3))]
         self.nodes = [node(each, gpus=0, cpu=rnd.choice((4000, 64_000))) for each in hosts]
-        self.state = cluster(self.nodes, groups=[group("g", 2)])
+        self.state = cluster(self.nodes, groups=[group("g", 2)], **self.policy)
         self.slices = {}
         for each in hosts:
             found = [gpus(each, rnd.randint(1, 3))] if rnd.random() < 0.4 else halves(each, rnd.randint(1, 3))
@@ -303,7 +306,7 @@ class World:
 
     def as_new(self):
         """A scheduler that begins now."""
-        state = cluster(self.nodes, groups=[group("g", 2)])
+        state = cluster(self.nodes, groups=[group("g", 2)], **self.policy)
         for each in (GPU, DeviceTemplate("ns/t", asks(1)), *self.slices.values(), *self.claims.values()):
             state.claims.upsert(each)
         state.claims.all_known()
@@ -328,7 +331,11 @@ class World:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_devices_are_given_once_whatever_happens(seed):
-    world = World(seed)
+    come_to_rest(World(seed))
+
+
+def come_to_rest(world):
+    """Whatever happens in a world, it is judged at each step, and once everything comes to rest."""
     actions = (world.create, world.create, world.control, world.end, world.drive, world.deliver, world.deliver, world.decide)
     for _ in range(120):
         more = [*([world.break_one] if seed % 2 else []), *([world.other_scheduler] if seed % 3 == 0 else [])]

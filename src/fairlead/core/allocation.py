@@ -167,7 +167,13 @@ def _with_devices_together(state: ClusterState, unit: Unit, home: Homes) -> bool
     if not with_claims:
         return False
     mark = state.log.mark()
-    done = place_members(state, with_claims, lambda task: closed_to(state, task, home.outside.get(task.shape.number)))
+
+    def closed(task: Task) -> Mask | None:
+        # Devices of all members are chosen at once: where some are reserved for others none of them is had.
+        found, kept = closed_to(state, task, home.outside.get(task.shape.number)), state.reserved.closed_together(task)
+        return found if kept is None else kept if found is None else found | kept
+
+    done = place_members(state, with_claims, closed)
     if done:
         placed: list[Task] = []
         others = [task for task in needed if not task.shape.spec.devices]
@@ -246,11 +252,11 @@ def reserved_for_others(state: ClusterState, task: Task) -> ReservedForOthers | 
         queue = state.reserved.exhausts(hold, task)
         if queue is not None and task.ranking.best() >= 0:
             return ReservedForOthers(task, hold, 0, queue)
-    holds = [hold for hold in against if any(task.ranking.fits_row(row) for row in hold.rows)]
+    holds = [hold for hold in against if any(task.ranking.fits_row(row) for row in hold.kept_rows(task))]
     if not holds:
         return None
     first = min(holds, key=lambda hold: (hold.start, hold.key))
-    return ReservedForOthers(task, first, len({row for hold in holds for row in hold.rows}))
+    return ReservedForOthers(task, first, len({row for hold in holds for row in hold.kept_rows(task)}))
 
 
 def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Refused | None:

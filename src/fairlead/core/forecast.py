@@ -5,8 +5,8 @@ the order in which queues and their jobs are served, within the limits of queues
 to a job that attained less (`queues/time_slices.py`), and is not simulated further. A job within its queue's share starts at the
 latest when its wait for that share is over (`shareWaitSeconds`); which victims leave for it is not simulated. Amounts are
 simulated, on copies. Devices, relations between pods, limits of users, and earlier evictions for priority or shares are left
-out, so a start may come sooner or later. A job that starts in the forecast and has no known run time is expected to run for the
-median of the jobs that ended, else for an hour.
+out, so a start may come sooner or later. Jobs with ResourceClaims are foretold only where nodes are reserved for them. A job that
+starts in the forecast and has no known run time is expected to run for the median of the jobs that ended, else for an hour.
 
 When a pod ends, all pending shapes are recounted on its row at once (`pods/capacity`). `queues/forecast_lines` answers which
 lines of equal jobs fit then, and which is next. Shapes and lines of which nothing waits any more are left out from time to time.
@@ -119,6 +119,8 @@ class _Play:
                 continue
             needs: dict[int, int] = {}
             core = units[0].tasks[: units[0].need]
+            if any(task.shape.spec.devices for task in core):
+                continue  # amounts do not show devices of claims: it is foretold once it has a reservation
             for task in core:
                 place, _ = shapes.setdefault(task.shape.number, (len(shapes), task.ranking))
                 needs[place] = needs.get(place, 0) + 1

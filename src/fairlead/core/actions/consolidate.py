@@ -25,7 +25,9 @@ from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, covers, lacking
+from fairlead.core.pods.filters.dynamic_resources import only_claims
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState, Unit, rankings_of
+from fairlead.core.preemption.claim_bounds import enough_devices
 from fairlead.core.preemption.movers import Movers
 from fairlead.core.preemption.rearrange import Rearrangement, closed_to_moved
 from fairlead.core.preemption.removal import Removal
@@ -51,8 +53,9 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
     core = unit.core()
     if not can_be_placed(state, core) or not _enough(state, core):
         return None
-    worth, first = Worth(state, now, work_waited(unit, now), devices_of(core.tasks), later=True), core.tasks[0]
+    worth, first = Worth(state, now, work_waited(unit, now), _gpus_of(core.tasks), later=True), core.tasks[0]
     alike = all(task.shape is first.shape for task in core.tasks) and first.shape.gpu_milli == WHOLE
+    alike = alike and not first.shape.spec.devices
     found = _by_counting(state, core, unit, worth) if alike else None
     found = found or _by_search(state, core, unit, worth, whole=False)
     if found is None and any(service.moves_whole for service in state.services.classes.values()):
@@ -61,8 +64,8 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
 
 
 def can_be_placed(state: ClusterState, core: Unit) -> bool:
-    """Whether a unit's places depend on nothing but free amounts and devices, and no limit is in its way."""
-    if state.pods.nominated or any(ranking.relations for ranking in rankings_of(core.tasks)):
+    """Whether a unit's places depend on nothing but what is free of amounts and devices, and no limit is in its way."""
+    if state.pods.nominated or any(not only_claims(each.relations) for each in rankings_of(core.tasks)):
         return False
     first = core.tasks[0]
     if any(task.queue != first.queue for task in core.tasks):
@@ -93,18 +96,26 @@ def _enough(state: ClusterState, core: Unit) -> bool:
     usable = usable_by(state, core)
     if wanted and devices_free(state, usable) < wanted:
         return False
+    with_claims = [task for task in core.tasks if task.shape.spec.devices]
+    if with_claims and not enough_devices(state, with_claims):
+        return False
     nodes, rows = state.nodes, np.flatnonzero(usable)
     return covers({}, lacking(nodes, rows, by_column(core.tasks)))
 
 
 def work_waited(unit: Unit, now: float) -> float:
     """Device-seconds that a unit could have done while it waited."""
-    return (now - unit.created) * devices_of(unit.tasks[: unit.need]) / WHOLE
+    return (now - unit.created) * _gpus_of(unit.tasks[: unit.need]) / WHOLE
 
 
 def devices_of(tasks: Sequence[Task]) -> int:
     """What tasks ask for of devices, in milli."""
     return sum(task.shape.device_milli for task in tasks)
+
+
+def _gpus_of(tasks: Sequence[Task]) -> int:
+    """The same with what they ask for by claims."""
+    return sum(task.shape.device_milli + task.shape.claimed_milli for task in tasks)
 
 
 def _by_search(state: ClusterState, core: Unit, unit: Unit, worth: Worth, *, whole: bool) -> Moved | None:

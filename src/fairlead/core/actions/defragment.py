@@ -3,16 +3,16 @@
 No job waits for it, so it must be configured (`Policy.defragment`): how often, in which hours, how many pods at most, and
 only while more than a part of what is free is fragmented. Nodes with the fewest devices in use give first, so that the
 fewest pods make the most whole nodes; each pod has a new place before it goes, on a node that is in use anyway, and a node
-is emptied of all its device pods or left alone.
+is emptied of all its device pods or left alone. Devices of claims: `defragment_devices`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
+from fairlead.core.actions.defragment_devices import Emptied, empty_devices
 from fairlead.core.allocation import closed_to
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.causes import Cause
@@ -24,14 +24,6 @@ from fairlead.core.preemption.removal import Removal
 from fairlead.core.state.cluster import ClusterState
 
 _DAY = 86_400.0
-
-
-class Emptied(NamedTuple):
-    """A node that is emptied: which pods go, and what holds their new places."""
-
-    row: int
-    moved: list[Task]
-    placeholders: dict[str, Placeholder]
 
 
 def next_run(policy: Defragment, now: float) -> float:
@@ -70,6 +62,7 @@ def defragment(state: ClusterState, policy: Defragment) -> Iterator[Emptied]:
                 left -= len(tasks)
                 given.add(row)
                 yield emptied
+    yield from empty_devices(state, policy, left)
 
 
 def _empty(state: ClusterState, row: int, tasks: list[Task], column: int, given: set[int]) -> Emptied | None:
@@ -140,6 +133,6 @@ def _emptied(state: ClusterState, emptied: Emptied) -> Preempt:
         tuple(Binding(task.ref, node) for task in emptied.moved),
         (),
         moved=tuple(sorted(task.pod.uid for task in emptied.moved)),
-        why=Cause(emptied=node),
+        why=Cause(emptied=node, gpu=emptied.gpu),
         graces=state.departures.graces(emptied.moved),
     )

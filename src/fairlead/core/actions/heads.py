@@ -10,18 +10,19 @@ goes before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation
+from fairlead.core.actions.foresee import kept_devices, left_on, take_off
 from fairlead.core.actions.reserve import REPLAN_AFTER, REST, name_of, still_waits
 from fairlead.core.model.agenda import SLACK
 from fairlead.core.model.backoff import backoff
-from fairlead.core.model.units import WHOLE
+from fairlead.core.nodes.claim_users import pools_of
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.search import by_upstream
 from fairlead.core.queues.attained import begun
 from fairlead.core.queues.reservations import HEADS, Head, Hold, Kept
+from fairlead.core.queues.reserved_devices import ReservedDevices
 from fairlead.core.queues.tree import QueueNode, UnitKey, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
@@ -35,7 +36,6 @@ _LONGEST_REST = 3600.0
 """Between two plans in vain, each twice as long after the one before, in seconds."""
 _HEADROOM = (ReasonCode.FAIR_SHARE, ReasonCode.LIMIT_EXCEEDED, ReasonCode.QUOTA_EXCEEDED)
 _BOUND = (ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET, *_HEADROOM)
-_Ends = list[tuple[float, str, Task]]
 
 
 def bound_waits(state: ClusterState, now: float) -> None:
@@ -144,17 +144,26 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
         running = [task for row in nodes.rows.values() for task in nodes.pods[row].values()]
     ends = sorted((now + state.runtimes.remaining(task, now), task.pod.uid, task) for task in running if task.row >= 0)
     mark = log.mark()
-    gone = _take_off(state, ends, lambda: (_may_hold if below else _fits)(state, unit))
+    gone = take_off(state, ends, lambda: (_may_hold if below else _fits)(state, unit))
     placed = allocation.allocate(state, unit) if gone and not below else []
-    spare = {task.row: _left_on(state, task.row) for task in placed} if isinstance(placed, list) else {}
+    spare = {task.row: left_on(state, task.row) for task in placed} if isinstance(placed, list) else {}
+    devices = kept_devices(state, placed) if isinstance(placed, list) else None
     log.rollback(mark)
     for task in unit.tasks:
         task.become(TaskState.WAITING)
     if not gone:
         return None
-    blockers = frozenset(task.pod.uid for _, _, task in ends[:gone] if below or task.row in spare)
+    blockers = frozenset(
+        task.pod.uid for _, _, task in ends[:gone] if below or task.row in spare or _has_of(state, task, devices)
+    )
     kept = Kept(queues.tree.asked_together(unit.tasks[: unit.need]), blockers, now)
-    return Hold(name_of(unit), sorted(spare), max(ends[gone - 1][0], now + REPLAN_AFTER), unit=unit, spare=spare, head=kept)
+    start = max(ends[gone - 1][0], now + REPLAN_AFTER)
+    return Hold(name_of(unit), sorted(spare), start, unit=unit, spare=spare, head=kept, devices=devices)
+
+
+def _has_of(state: ClusterState, task: Task, devices: ReservedDevices | None) -> bool:
+    """Whether a task has devices of the pools of which some are reserved, perhaps on another row."""
+    return devices is not None and not devices.pools.isdisjoint(pools_of(state.device_claims, task.pod))
 
 
 def _may_hold(state: ClusterState, unit: Unit) -> bool:
@@ -170,46 +179,5 @@ def _is_full(state: ClusterState, node: QueueNode, unit: Unit, *, alone: bool = 
     return any(used.get(name, 0) + amount > most.get(name, math.inf) for name, amount in demand)
 
 
-def _take_off(state: ClusterState, ends: _Ends, fits: Callable[[], bool]) -> int | None:
-    """How many must have ended at least until something fits; they are off their rows afterwards. None: it never does."""
-    log = state.log
-
-    def tried(first: int, after: int) -> bool:
-        mark = log.mark()
-        for _, _, task in ends[first:after]:
-            state.placement.unassign(task)
-        if fits():
-            log.rollback(mark)
-            return True
-        log.commit()
-        return False
-
-    if fits():
-        return 0
-    low, step = 0, 1
-    while not tried(low, low + step):
-        low, step = low + step, 2 * step
-        if low >= len(ends):
-            return None
-    while step > 1:
-        step //= 2
-        if not tried(low, low + step):
-            low += step
-    state.placement.unassign(ends[low][2])
-    return low + 1
-
-
 def _fits(state: ClusterState, unit: Unit) -> bool:
     return allocation.fits(state, unit)
-
-
-def _left_on(state: ClusterState, row: int) -> dict[int, int]:
-    """What is free on a row, by column; of devices those of which nothing is given out."""
-    nodes = state.nodes
-    left = {column: free.item(row) for column, free in enumerate(nodes.free)}
-    whole = sum(each == WHOLE for each in nodes.devices.states[nodes.device.item(row)])
-    for name in nodes.gpu_resources:
-        column = nodes.resources.get(name)
-        if column is not None and left[column] > 0:
-            left[column] = min(left[column], whole)
-    return left

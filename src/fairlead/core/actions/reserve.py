@@ -2,8 +2,8 @@
 
 EASY backfilling with one reservation, conservative with more (Feitelson and Weil, 1998), on nodes instead of totals: what
 runs is taken off in the order of its expected end until the unit fits; that is its expected start, and the rows where it
-fits then are reserved for it. Others may use them if they end before, or take only what it does not need. Units whose places
-depend on other pods get none.
+fits then are reserved for it. Others may use them if they end before, or take only what it does not need. Units with claims are
+placed in a trial, since only that shows which devices they get (`foresee`). Units whose places depend on other pods get none.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ import math
 import numpy as np
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core import allocation
+from fairlead.core.actions.foresee import kept_devices, left_on, take_off
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, lacking
+from fairlead.core.pods.filters.dynamic_resources import only_claims
 from fairlead.core.pods.ranking import Ranking
-from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.queues.attained import begun
 from fairlead.core.queues.reservations import Hold, key_of_job
+from fairlead.core.queues.reserved_devices import ReservedDevices
 from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
@@ -27,7 +31,7 @@ REPLAN_AFTER = 120.0  # seconds; no start is expected sooner than this
 _CHECK = 300.0  # seconds after which something must have ended where starts are guessed
 _VAIN = 1  # so many starts in a row may be missed while nothing that is in the way ends
 REST = 300.0  # seconds before it is planned again for a unit that will never fit as things stand
-_WAITS_FOR_CAPACITY = (ReasonCode.RESOURCES, ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET)
+_WAITS_FOR_CAPACITY = (ReasonCode.RESOURCES, ReasonCode.DEVICES, ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET)
 
 
 def renew(state: ClusterState, now: float) -> None:
@@ -117,7 +121,8 @@ def _qualifies(state: ClusterState, pending_class: PendingClass, unit: Unit) -> 
         return False
     if why.code not in _WAITS_FOR_CAPACITY or name_of(unit) in state.reserved.holds or not can_be_planned(unit):
         return False
-    return state.queues.limits.over_limits(unit) is None
+    stopped = any(each.stop() is not None for task in unit.tasks[: unit.need] for each in task.ranking.relations)
+    return not stopped and state.queues.limits.over_limits(unit) is None
 
 
 def _due_from(state: ClusterState, pending_class: PendingClass, unit: Unit) -> float:
@@ -144,19 +149,23 @@ def may_qualify(unit: Unit, why: Reason) -> bool:
 def can_be_planned(unit: Unit) -> bool:
     """Whether its places can be foretold, and need to be: a single device is there as soon as anything ends."""
     core = unit.tasks[: unit.need]
-    if len(core) == 1 and core[0].shape.gpus == 1:
+    if len(core) == 1 and core[0].shape.gpus == 1 and not core[0].shape.spec.devices:
         return False
-    return not any(task.ranking.relations or (task.shape.gpus and task.shape.gpu_milli < WHOLE) for task in core)
+    return not any(
+        (task.ranking.relations and not only_claims(task.ranking.relations)) or (task.shape.gpus and task.shape.gpu_milli < WHOLE)
+        for task in core
+    )
 
 
 def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
     """The earliest time at which a unit fits if all run as long as they are thought to, and where; None if it never does."""
+    if any(task.shape.spec.devices for task in unit.tasks[: unit.need]):
+        return _plan_in_trial(state, unit, now)
     wanted: dict[int, list[Task]] = {}
     for task in unit.tasks[: unit.need]:
         wanted.setdefault(task.shape.number, []).append(task)
     ends = _ends(state, now)
     taken: set[int] = set(_kept_for_others(state, unit))
-    rows: list[int] = []
     spare: dict[int, dict[int, int]] = {}
     start = now
     # Shapes that are hard to place first; each keeps rows of its own, which is more than needed where several are small.
@@ -166,15 +175,48 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
             return None
         at, places = found
         start = max(start, at)
-        rows += places
         taken.update(places)
         spare |= places
+    return _hold(state, unit, start, spare, now)
+
+
+def _plan_in_trial(state: ClusterState, unit: Unit, now: float) -> Hold | None:
+    """The same for a unit with claims: which devices it gets, and where, is known only once it is placed."""
+    log, ends = state.log, _ends(state, now)
+    mark = log.mark()
+    gone = take_off(state, ends, lambda: allocation.fits(state, unit))
+    start = max(ends[gone - 1][0], now + REPLAN_AFTER) if gone else now
+    for at, _, task in ends[gone:] if gone else ():
+        if at > start:
+            break
+        state.placement.unassign(task)
+    placed = allocation.allocate(state, unit.core()) if gone else None
+    found = placed if isinstance(placed, list) else []
+    spare, devices = {task.row: left_on(state, task.row) for task in found}, kept_devices(state, found)
+    log.rollback(mark)
+    for task in unit.tasks:
+        task.become(TaskState.WAITING)
+    return _hold(state, unit, start, spare, now, devices) if gone and found else None
+
+
+def _hold(
+    state: ClusterState,
+    unit: Unit,
+    start: float,
+    spare: dict[int, dict[int, int]],
+    now: float,
+    devices: ReservedDevices | None = None,
+) -> Hold:
+    """What is reserved for a unit on the rows of which so much is left."""
+    rows = list(spare)
     queue = unit.tasks[0].queue
     running = [task for row in rows for task in state.nodes.pods[row].values()]
     own = bool(running) and all(task.pod.ours and task.queue == queue for task in running)
     guessed = any((total := state.runtimes.total(task)) is None or total <= now - begun(task) for task in running)
     check = now + _CHECK if guessed else math.inf
-    hold = Hold(name_of(unit), rows, max(start, now + REPLAN_AFTER), unit=unit, spare=spare, own=own, check=check)
+    own = own and devices is None  # devices of the network are kept on other rows, too
+    start = max(start, now + REPLAN_AFTER)
+    hold = Hold(name_of(unit), rows, start, unit=unit, spare=spare, own=own, check=check, devices=devices)
     hold.lacking = _lacking(state, hold)
     return hold
 
@@ -183,7 +225,7 @@ def _lacking(state: ClusterState, hold: Hold) -> int:
     """What is missing on the rows that are reserved for a unit, in thousandths of what it asks for."""
     if hold.unit is None:
         return 0
-    worst = 0
+    worst = hold.devices.missing() if hold.devices is not None else 0
     wanted = by_column(hold.unit.tasks[: hold.unit.need])
     for column, amount in lacking(state.nodes, hold.rows, wanted).items():
         worst = max(worst, 1000 * max(0, amount) // wanted[column] if wanted[column] else 0)

@@ -207,3 +207,21 @@ class NodeState:
             if any(self.free[at] < amount for at, amount in uses):
                 short |= 1 << index
         return short & ~self.sharing
+
+    def less(self, other: NodeState) -> NodeState:
+        """What is free in both of two states of one inventory: an allocation from it can be had in either."""
+        if self.inventory is not other.inventory:
+            raise ValueError("the states are not of one inventory")
+        alone = self.alone | other.alone
+        shares: dict[int, dict[str, Amount]] = {}
+        for at in self.shares.keys() | other.shares.keys():
+            one, two = self.shares.get(at, {}), other.shares.get(at, {})
+            shares[at] = {name: max(one.get(name, 0), two.get(name, 0)) for name in one.keys() | two.keys()}
+        free = [min(each) for each in zip(self.free, other.free, strict=True)]
+        sharing = (self.sharing | other.sharing) & ~alone
+        return NodeState(self.inventory, alone, sharing, shares, free, self.overdrawn | other.overdrawn, self.avoided)
+
+    def taking(self, devices: int) -> NodeState:
+        """The same where these devices, a set, are held alone."""
+        alone, sharing = self.alone | devices, self.sharing & ~devices
+        return NodeState(self.inventory, alone, sharing, self.shares, self.free, self.overdrawn, self.avoided)

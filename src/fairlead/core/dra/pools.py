@@ -342,6 +342,17 @@ class Slices:
         """The nodes that can see something of a pool."""
         return self._reached(pool)
 
+    def is_shared(self, pool: PoolId) -> bool:
+        """Whether what one node has of a pool may be what another could have."""
+        if pool not in self._pools:
+            return False
+        current = self._current(pool)
+        return bool(current.wide) or (bool(current.counting) and len(current.by_reach) > 1)
+
+    def shared(self) -> set[PoolId]:
+        """The pools of which that is so."""
+        return {pool for pool in self._pools if self.is_shared(pool)}
+
     def counters_of(self, pool: PoolId) -> dict[tuple[str, str], Amount]:
         """(set, counter) -> what a pool has, of all slices of its newest generation that are there."""
         slices = self._current(pool).slices.values() if pool in self._pools else ()

@@ -40,17 +40,23 @@ class Cause:
 
     reasons: of the pods that are evicted, the most frequent first; none: pods only move, or go as kube-scheduler evicts them.
     overridden: the PodDisruptionBudgets that forbid it and do not bind any more; None: none does.
-    emptied: a node that is emptied although no pod waits for it.
+    emptied: a node that is emptied although no pod waits for it; gpu: one GPU of it only.
     """
 
-    __slots__ = ("emptied", "overridden", "reasons")
+    __slots__ = ("emptied", "gpu", "overridden", "reasons")
 
     def __init__(
-        self, reasons: tuple[PreemptionReason, ...] = (), *, overridden: tuple[str, ...] | None = None, emptied: str = ""
+        self,
+        reasons: tuple[PreemptionReason, ...] = (),
+        *,
+        overridden: tuple[str, ...] | None = None,
+        emptied: str = "",
+        gpu: bool = False,
     ) -> None:
         self.reasons = reasons
         self.overridden = overridden
         self.emptied = emptied
+        self.gpu = gpu
 
     @property
     def main(self) -> PreemptionReason:
@@ -59,9 +65,11 @@ class Cause:
 
     def overriding(self, budgets: Sequence[str]) -> Cause:
         """The same, where some PodDisruptionBudgets (`namespace/name`) do not bind any more."""
-        return Cause(self.reasons, overridden=tuple(budgets), emptied=self.emptied)
+        return Cause(self.reasons, overridden=tuple(budgets), emptied=self.emptied, gpu=self.gpu)
 
     def __str__(self) -> str:
+        if self.gpu:
+            return f"a GPU of node {self.emptied} is freed of partitions so that whole GPUs are free"
         if self.emptied:
             return f"node {self.emptied} is drained so that whole nodes are free"
         sentence = ", ".join(_SENTENCES[reason] for reason in self.reasons)
@@ -78,7 +86,7 @@ class Cause:
 
     @property
     def _values(self) -> tuple[object, ...]:
-        return self.reasons, self.overridden, self.emptied
+        return self.reasons, self.overridden, self.emptied, self.gpu
 
 
 NO_CAUSE = Cause()

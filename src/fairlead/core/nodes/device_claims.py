@@ -17,6 +17,7 @@ from fairlead.core.model.allocations import DeviceId, FailedDevice
 from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod
 from fairlead.core.model.transactions import DeviceChoice
 from fairlead.core.model.undo import UndoLog, new_version
+from fairlead.core.nodes.claims_by_pool import ClaimsByPool
 from fairlead.core.nodes.device_failures import DeviceFailures
 from fairlead.core.nodes.device_needs import DeviceNeeds
 from fairlead.core.nodes.device_verdicts import SharedVerdicts
@@ -31,9 +32,9 @@ MOST_USERS = 256
 class DeviceClaims:
     """All objects of `resource.k8s.io`. known: whether all that exist were received; before, no pod with claims is placed.
 
-    assumed: what was decided for claims, by key, until they have it in their status. devices: what nodes can use. wants: what
-    pods ask for, and the pods that use claims. failures: devices whose binding failed. verdicts: where what shapes ask for fits.
-    extended: which of the resources that pods request are had by devices.
+    assumed: what was decided for claims, by key, until they have it in their status. devices: what nodes can use. by_pool: what
+    claims hold. wants: what pods ask for, and the pods that use claims. failures: devices whose binding failed. verdicts: where
+    what shapes ask for fits. extended: which of the resources that pods request are had by devices.
     """
 
     def __init__(self, nodes: NodeTable, log: UndoLog) -> None:
@@ -46,6 +47,7 @@ class DeviceClaims:
         self.devices = NodeDevices(nodes, log)
         self.failures = DeviceFailures(self._avoid)
         self.verdicts = SharedVerdicts()
+        self.by_pool = ClaimsByPool(log)
         self.wants = DeviceNeeds(self.devices, self.classes, self._asks_of)
         self.extended = ExtendedResources(self.classes)
         self._nodes, self._log = nodes, log
@@ -277,6 +279,11 @@ class DeviceClaims:
                 log.insert(self._unseen, key, None)
             self._recount(key)
 
+    @staticmethod
+    def keys_of(pod: Pod) -> list[str]:
+        """The keys of the claims of a pod."""
+        return [key_of(pod.uid, use) for use in pod.claims]
+
     def uid_of(self, key: str) -> str:
         """The UID of a claim; empty: it does not exist."""
         claim = self.claims.get(key)
@@ -366,8 +373,10 @@ class DeviceClaims:
             return
         if before is not None:
             log.remove(self._counted, key)
+            self.by_pool.drop(key, before)
         if wanted is not None:
             log.insert(self._counted, key, wanted)
+            self.by_pool.put(key, wanted)
         self.devices.exchange(before, wanted)
         if before is not None and not log.depth and self.allocation_of(key) is None:
             self.devices.forget_released(each.device for each in before.devices)
@@ -402,6 +411,7 @@ class DeviceClaims:
         if counted != expected:
             wrong.append(f"claims hold {expected}, and counted are {counted}")
         taken, held = self.devices.hold(self._counted.values()).amounts(), self.devices.held.amounts()
+        wrong += self.by_pool.problems(self._counted)
         if taken != held:
             wrong.append(f"devices are held {held}, and claims hold {taken}")
         return wrong + self._given_twice({key_of(pod.uid, use) for pod in starting for use in pod.claims})
@@ -426,6 +436,7 @@ class DeviceClaims:
         self._placed.clear()
         self._given.clear()
         self._counted = {}
+        self.by_pool.clear()
         self.devices.hold_again()
         keys = set()
         for pod in placed:

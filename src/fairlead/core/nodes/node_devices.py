@@ -20,6 +20,7 @@ from fairlead.core.dra.model import Allocation, Slice
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.late import late
 from fairlead.core.model.nodes import Node
+from fairlead.core.model.selectors import any_term_holds
 from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.nodes.table import NodeTable
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from fairlead.core.dra.gangs import Place
     from fairlead.core.dra.held import Held, NodeState
     from fairlead.core.dra.inventory import Inventory
+    from fairlead.core.dra.pools import PoolId
     from fairlead.core.dra.reach import Affected
     from fairlead.core.nodes import device_sizes
 else:  # a cluster without devices goes without their allocator
@@ -191,6 +193,18 @@ class NodeDevices:
         """The node of a row with its devices, for the allocation of gangs."""
         state, node = self.state_of(row), self._nodes.objects[row]
         return gangs.Place(node, state.inventory) if state is not None and node is not None else None
+
+    def rows_of(self, pool: PoolId) -> list[int]:
+        """The rows from where a pool can be used, in order."""
+        reached, nodes = self.slices.reached(pool), self._nodes
+        if reached.everywhere:
+            return sorted(nodes.rows.values())
+        found = {nodes.rows[name] for name in reached.names if name in nodes.rows}
+        for row in nodes.rows.values() if reached.terms else ():
+            node = nodes.objects[row]
+            if node is not None and any_term_holds(reached.terms, node.labels, node.name):
+                found.add(row)
+        return sorted(found)
 
     def versions(self, count: int) -> Ints:
         """For each row when what its node can use changed last, shape (count,); not to be written to."""

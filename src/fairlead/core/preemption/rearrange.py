@@ -23,6 +23,7 @@ from fairlead.core.model.units import WHOLE
 from fairlead.core.pods import amounts
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Placeholder, Task
+from fairlead.core.preemption.claim_sets import ClaimSets, holders_elsewhere
 from fairlead.core.preemption.movers import Block, Movers, Sets
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.worth import Worth
@@ -32,6 +33,7 @@ from fairlead.core.state.cluster import ClusterState
 SMALL = 32
 """So many nodes at most, and every choice that differs is tried."""
 _STEPS_SMALL, _STEPS = 600, 250
+_STEPS_CLAIMS = 100  # where devices are allocated at each step, which costs ten times as much
 _CHOICES_SMALL, _CHOICES = 24, 3
 _ROWS = 48  # on so many rows at most pods to be taken are searched for, on large clusters
 _ENOUGH = 12  # so many choices at most are compared there
@@ -68,7 +70,7 @@ class Rearrangement:
         self.taken = 0  # steps that the search took
         self._without = without
         self._touched: dict[int, int] = {}  # row -> how often something is placed there, or taken from it
-        self._sets: dict[tuple[int, int], Sets] = {}  # (shape, row) as the row was before anything was tried
+        self._sets: dict[tuple[int, int], Sets | ClaimSets] = {}  # (shape, row) as the row was before anything was tried
         self._guard = self._budgets()
 
     def _budgets(self) -> Guard | None:
@@ -83,6 +85,8 @@ class Rearrangement:
         """Place all of these, with as few moves as are found; else nothing has changed."""
         mark, before = self.state.log.mark(), self._left
         pending = tuple(sorted(tasks, key=_largest_first))
+        if any(task.shape.spec.devices for task in tasks):
+            self._left = before = min(before, _STEPS_CLAIMS)
         found = self._together(pending) if len(pending) <= _FEW else self._one_by_one(pending)
         self.taken = before - self._left
         self.state.moves.budget.spend_steps(self.taken)
@@ -204,6 +208,8 @@ class Rearrangement:
         state.placement.place(task, row)
         if own:
             state.reserved.take(task, row)
+        elif task.pod.claims:
+            state.reserved.take_devices(task)
         return True
 
     # -- choices -------------------------------------------------------------------------------
@@ -220,7 +226,10 @@ class Rearrangement:
         rows = np.flatnonzero(fits)
         if not len(rows):
             return []
-        free = nodes.devices.total[nodes.device[rows]] if shape.gpus else nodes.free[nodes.resources["cpu"]][rows]
+        if shape.spec.devices:
+            free = np.fromiter((self._devices_free(row) for row in rows.tolist()), np.int64, len(rows))
+        else:
+            free = nodes.devices.total[nodes.device[rows]] if shape.gpus else nodes.free[nodes.resources["cpu"]][rows]
         return self._differing(task, rows[np.lexsort((-keys[rows], free))].tolist())
 
     def _differing(self, task: Task, rows: list[int]) -> list[int]:
@@ -228,6 +237,8 @@ class Rearrangement:
         found: dict[tuple[object, ...], int] = {}
         for row in rows:
             alike: tuple[object, ...] = (nodes.classes.column.item(row), nodes.device.item(row))
+            if task.shape.spec.devices:
+                alike = (*alike, row if self._small else self._devices_free(row))
             if self._small:
                 there = (block.tasks for block in self._movers.on(row) if block.tasks[0].row >= 0)
                 alike = (
@@ -256,7 +267,7 @@ class Rearrangement:
         choices: list[_Choice] = []
         tried = 0
         for row in found[np.lexsort((-nodes.name_ranks.column[found], -free))].tolist():
-            if not self._movers.on(row):
+            if not self._near(task, row):
                 continue
             tried += 1
             choices += self._without_some(task, row, most)
@@ -270,7 +281,10 @@ class Rearrangement:
         """The sets of blocks on a row without which a task fits there; remembered as long as nothing was tried on it."""
         sets = self._sets.get((task.shape.number, row)) if not self._touched.get(row) else None
         if sets is None:
-            sets = Sets(self.state, task, row, self._movers.on(row), thorough=self._small)
+            if task.shape.spec.devices:
+                sets = ClaimSets(self.state, task, row, self._near(task, row))
+            else:
+                sets = Sets(self.state, task, row, self._movers.on(row), thorough=self._small)
             if not self._touched.get(row):
                 self._sets[task.shape.number, row] = sets
         name = self.state.nodes.names[row]
@@ -278,6 +292,22 @@ class Rearrangement:
             ((sum(len(block.tasks) for block in blocks), sum(block.lost for block in blocks), name), row, blocks)
             for blocks in sets.up_to(most)
         ]
+
+    def _near(self, task: Task, row: int) -> list[Block]:
+        """What may move off a row, and what may give up devices of the network that the row could use."""
+        here = self._movers.on(row)
+        elsewhere = holders_elsewhere(self.state, task, row)
+        if not elsewhere:
+            return here
+        uids = {each.pod.uid for tasks in elsewhere.values() for each in tasks}
+        more = [block for other in sorted(elsewhere) for block in self._movers.on(other)]
+        more = [block for block in more if any(each.pod.uid in uids for each in block.tasks)]
+        return list({id(block): block for block in (*here, *more)}.values())
+
+    def _devices_free(self, row: int) -> int:
+        """How many devices of claims can be had on a row, each by itself."""
+        state = self.state.device_claims.devices.state_of(row)
+        return 0 if state is None else (state.inventory.all & ~(state.alone | state.unservable)).bit_count()
 
 
 class _Last:
@@ -327,7 +357,7 @@ class _Last:
 
 def _size(task: Task) -> tuple[int, int, int]:
     shape = task.shape
-    return shape.device_milli, shape.cpu, shape.memory
+    return shape.device_milli + shape.claimed_milli, shape.cpu, shape.memory
 
 
 def _largest_first(task: Task) -> tuple[int, int, int, int, str]:

@@ -24,6 +24,7 @@ from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.tasks import Task, Unit, rankings_of
 from fairlead.core.preemption.candidates import candidates_of
 from fairlead.core.preemption.cycles import Blocking
+from fairlead.core.preemption.network_devices import elsewhere
 from fairlead.core.preemption.node_clearing import clear
 from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import Budgets, PreemptionPolicy
@@ -148,16 +149,22 @@ def _for_one(preemption: PreemptionPolicy) -> Plan | None:
     state, unit = preemption.state, preemption.unit
     task = unit.tasks[0]
     may_have = _MayHave(state, task)
+    others = elsewhere(state, unit.tasks)
     best: tuple[tuple[object, ...], int, list[Preemptible]] | None = None
     examined = 0
     tried: dict[int, list[Preemptible]] = {}
-    for reason, cheapest in victims_of(state).one_by_one(preemption, may_have):
-        if not tried and (plan := _at_once(preemption, (reason, cheapest))) is not None:
-            return plan
-        for row in sorted({each.row for each in cheapest.tasks}, key=state.nodes.names.__getitem__):
+    where = may_have if others is None else lambda row: row in others.rows or may_have(row)
+    for reason, cheapest in victims_of(state).one_by_one(preemption, where):
+        if not tried and (others is None or may_have(cheapest.tasks[0].row)):
+            plan = _at_once(preemption, (reason, cheapest))
+            if plan is not None:
+                return plan
+        rows = {each.row for each in cheapest.tasks} if others is None else others.helped((reason, cheapest))
+        for row in sorted(rows, key=state.nodes.names.__getitem__):
             if row in tried or not may_have(row) or state.placement.takes(task, row):
                 continue  # a row that it fits already is reserved for those nominated there: nothing need be evicted
-            victims = tried[row] = victims_of(state).on_row(preemption, row)
+            victims_there = victims_of(state).on_row if others is None else others.together
+            victims = tried[row] = victims_there(preemption, row)
             mark = state.log.mark()
             chosen = least_on(state, task, row, victims)
             state.log.rollback(mark)
@@ -168,7 +175,7 @@ def _for_one(preemption: PreemptionPolicy) -> Plan | None:
             price = (*cost(chosen), state.nodes.names[row])
             if best is None or price < best[0]:
                 best = (price, row, chosen)
-            if len(chosen) == 1 and chosen[0][1] is cheapest and len(cheapest.tasks) == 1:
+            if len(chosen) == 1 and chosen[0][1] is cheapest and len(cheapest.tasks) == 1 and others is None:
                 examined = _CANDIDATES  # what comes later costs more
         if examined >= max(_CANDIDATES, len(state.nodes) // 10):
             break
@@ -346,7 +353,8 @@ def _by_subsets(preemption: PreemptionPolicy, core: Unit) -> tuple[list[Preempti
         return search(preemption, core, [rows] if len(rows) <= _ROWS_TOGETHER else [], lambda _: fits())
     task = core.tasks[0]
     # What is preempted elsewhere helps only where it relieves a queue above both.
-    named = sorted((row for row in rows if preemption.nested or row in there), key=state.nodes.names.__getitem__)
+    anywhere = preemption.nested or elsewhere(state, core.tasks) is not None
+    named = sorted((row for row in rows if anywhere or row in there), key=state.nodes.names.__getitem__)
     return search(
         preemption,
         core,
@@ -384,6 +392,9 @@ def _limited(state: ClusterState, core: Unit) -> bool:
 def _where(state: ClusterState, core: Unit) -> Mask | None:
     """The rows where victims help a gang that no limit keeps out; None: all of them."""
     where: Mask = np.logical_or.reduce(list(_by_shape(state, core).values()))
+    others = elsewhere(state, core.tasks)
+    if others is not None:
+        where[sorted(others.rows)] = True
     return None if where.all() else where
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import Amounts, by_column, covers, lacking
 from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.preemption.network_devices import elsewhere
 from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.removal import Removal, cost, reprieve
@@ -36,7 +37,7 @@ def search(
     rows: choices of rows that are tried one by one, each with the victims there. fits: whether the unit fits on such rows.
     """
     best: tuple[list[Preemptible], Sequence[int]] | None = None
-    there = _There(preemption)
+    there = _There(preemption, core)
     for choice in rows:
         if victims_of(preemption.state).steps <= 0:
             break
@@ -63,9 +64,9 @@ def _search_one(
 
 
 class _There:
-    """The victims on rows, found once for all choices; and those that relieve a queue above, wherever they are."""
+    """The victims on rows, found once for all choices; and those that relieve a queue above, or hold shared devices, anywhere."""
 
-    def __init__(self, preemption: PreemptionPolicy) -> None:
+    def __init__(self, preemption: PreemptionPolicy, core: Unit) -> None:
         self.preemption = preemption
         victims = victims_of(preemption.state)
         self._on = victims.there(preemption)
@@ -74,6 +75,10 @@ class _There:
             relieving = [each for each in self._on[row] if preemption.relieved_by(each[1].tasks)]
             if relieving:
                 self._relieving[row] = relieving
+        others = elsewhere(preemption.state, core.tasks)
+        for row in sorted(others.rows) if others is not None else ():
+            known = self._relieving.setdefault(row, [])
+            known += [each for each in others.holding(preemption, (row,)) if each not in known] if others is not None else []
 
     def near(self, rows: Sequence[int]) -> Iterator[Preemptible]:
         """The victims on rows, or elsewhere where that relieves a queue above, row by row."""
@@ -130,7 +135,8 @@ class _Search:
                     for task in tasks
                 )
             )
-            found.append((reason, tasks[0].queue, victim.spare, places, tasks[0].pod.uid if guards else ""))
+            own = guards or any(task.pod.claims for task in tasks)  # by claims each has other devices
+            found.append((reason, tasks[0].queue, victim.spare, places, tasks[0].pod.uid if own else ""))
         return tuple(sorted(found))
 
     def _extend(self, at: int, chosen: list[Together], planned: PlannedVictims) -> None:

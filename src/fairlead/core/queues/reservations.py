@@ -23,12 +23,14 @@ from fairlead.core.model.nodes import Reservation
 from fairlead.core.model.selectors import matches
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import NodeTable
-from fairlead.core.pods.tasks import Gang, Task, Unit
+from fairlead.core.pods.tasks import Gang, Placeholder, Task, Unit
 from fairlead.core.queues.queues import Queues
+from fairlead.core.queues.reserved_devices import ReservedDevices
 from fairlead.core.queues.runtimes import RunTimes
 from fairlead.core.queues.tree import QueueNode
 
 if TYPE_CHECKING:
+    from fairlead.core.dra.held import NodeState
     from fairlead.core.model.undo import UndoLog
     from fairlead.core.pods.shapes import Shape
 
@@ -53,11 +55,11 @@ class Hold:
     """Rows reserved from `start` to `end`, seconds since the epoch; before `start` they are open to what ends in time.
 
     unit: for whom, if a unit waits for them; else `given` names it. spare: row -> column -> what is left there at the
-    start, for all. late: how often the start came and what ran was still there. stale: to be planned anew. lacking: the
-    least that was missing on its rows so far, in thousandths of what is asked for; vain: how often in a row
-    a start was missed and no less was missing than before. own: all that runs there is of the unit's own
-    queue. check: when something must have ended there, where run times are guessed. head: what is known of a unit that was
-    passed for too long (`actions/heads.py`); without rows only headroom is reserved for it.
+    start, for all. devices: of units with claims, what is spoken for of devices then. late: how often the start came and what
+    ran was still there. stale: to be planned anew. lacking: the least that was missing on its rows so far, in thousandths of
+    what is asked for; vain: how often in a row a start was missed and no less was missing than before. own: all that runs there
+    is of the unit's own queue. check: when something must have ended there, where run times are guessed. head: what is known of
+    a unit that was passed for too long (`actions/heads.py`); without rows only headroom is reserved for it.
     """
 
     key: str
@@ -74,6 +76,11 @@ class Hold:
     own: bool = False
     check: float = math.inf
     head: Kept | None = None
+    devices: ReservedDevices | None = None
+
+    def kept_rows(self, task: Task) -> list[int]:
+        """The rows of which it keeps something from a task; devices of the network are kept from tasks with claims anywhere."""
+        return self.rows if self.devices is None or not task.shape.spec.devices else sorted({*self.rows, *self.devices.rows()})
 
 
 @dataclass(slots=True)
@@ -230,7 +237,31 @@ class Reservations:
                 spare = hold.spare.get(row)
                 if spare is None or any(spare.get(column, 0) < amount for column, amount in demand):
                     closed[row] = True
+            if hold.devices is not None and task.shape.spec.devices:
+                closed |= hold.devices.closed(task.ranking)
         return closed
+
+    def devices_for(self, task: Task, row: int) -> NodeState | None:
+        """What a task may have of the devices of a row where some are kept from it; None: all that is free.
+
+        It was asked before whether the row is closed to the task.
+        """
+        state: NodeState | None = None
+        for devices in self._devices_against(task):
+            if (left := devices.state_on(row)) is not None:
+                state = left if state is None else state.less(left)
+        return state
+
+    def closed_together(self, task: Task) -> Mask | None:
+        """The rows from where devices can be had that are kept from a task; None: there are none."""
+        found = [devices.all_closed() for devices in self._devices_against(task)]
+        return np.logical_or.reduce(found) if found else None
+
+    def _devices_against(self, task: Task) -> list[ReservedDevices]:
+        """The devices that are kept from a task."""
+        moved = isinstance(task, Placeholder) and task.moved  # nothing is reserved for what moves
+        holds = [hold for hold in self.holds.values() if hold.devices is not None]
+        return [hold.devices for hold in holds if hold.devices is not None and (moved or not self._lets(hold, task))]
 
     def kept_from_all(self, task: Task) -> Mask | None:
         """The same for a task of no queue, as far as it stays so whatever else leaves its place: the fewer hold something, the
@@ -276,6 +307,14 @@ class Reservations:
             if spare is not None and not self._lets(hold, task):
                 for column, amount in self._demand(task.shape):
                     self.log.add(spare, column, -amount)
+            if hold.devices is not None and task.shape.spec.devices and not self._lets(hold, task):
+                hold.devices.take(task)
+
+    def take_devices(self, task: Task) -> None:
+        """What holds the new place of a pod that moves is placed: what its claims have is kept by no hold any more."""
+        for hold in self.holds.values():
+            if hold.devices is not None:
+                hold.devices.take(task)
 
     def _lets(self, hold: Hold, task: Task) -> bool:  # noqa: PLR0911 - the first rule
         if hold.given is not None:

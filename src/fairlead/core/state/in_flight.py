@@ -6,7 +6,7 @@ alone writes them: others read them as mappings, which mypy checks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from fairlead.core.pods.waits import Wait
 KEPT_FOR = 120.0
 """Seconds in which pods must come to the places that are reserved for them, at least."""
 
-Key = tuple[str, str, str, str, int]
+Key = tuple[str, str, str, str, Hashable]
 """What a replacement has in common with the pod that it replaces: namespace, owner, queue, group, shape."""
 
 

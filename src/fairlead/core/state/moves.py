@@ -16,12 +16,14 @@ not fit, a move that is dropped, a unit that takes a free place instead) leaves 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import msgspec
 
-from fairlead.core.model.pods import Pod
+from fairlead.core.model.pods import DeviceUse, Pod
+from fairlead.core.nodes.claim_users import may_move, of_replacement, pools_of
 from fairlead.core.nodes.idle import FreeDevices
+from fairlead.core.pods.filters.dynamic_resources import only_claims
 from fairlead.core.pods.members import first_to_go
 from fairlead.core.pods.tasks import Gang, Placeholder, Task, TaskState, Unit
 from fairlead.core.state.departures import Departures
@@ -84,11 +86,16 @@ class Moves:
             and task.pod.controlled
             and not task.pod.terminating
             and not task.pod.stays
-            and not task.ranking.relations
+            and self._keeps_relations(task)
             and task.pod.uid not in self._in_flight.kept
             and services.of(task).movable
             and services.is_preemptible(task)
         )
+
+    def _keeps_relations(self, task: Task) -> bool:
+        """Whether nothing between pods binds a pod to its place, and its claims, if it has such, let it go."""
+        relations = task.ranking.relations
+        return not relations or (only_claims(relations) and may_move(self._tables.device_claims, task.pod))
 
     # -- free devices -------------------------------------------------------------------------
 
@@ -108,6 +115,10 @@ class Moves:
         charged: to the victim's queue, which is charged for the victim no longer: no other pod of it may have the amount.
         """
         spec, old = victim.shape.spec, victim.pod
+        claims: tuple[DeviceUse, ...] = ()
+        if old.claims:
+            claims, needs = of_replacement(self._tables.device_claims, old, spec.devices)
+            spec = msgspec.structs.replace(spec, devices=needs)
         pod = Pod(
             f"moved/{old.uid}",
             "",
@@ -119,6 +130,7 @@ class Moves:
             priority=old.priority,
             service_class=victim.service_class,
             placeholder=True,
+            claims=claims,
         )
         made = Placeholder(pod, self._tables.shapes.intern(spec), moved=True)
         made.gang = victim.gang if charged else None  # what a job holds is counted by its gang
@@ -137,6 +149,12 @@ class Moves:
         """
         here = [uid for uid, place in places.items() if place[0] == row]
         placeholders = [task for task in self._tables.nodes.pods[row].values() if isinstance(task, Placeholder) and task.moved]
+        claims = self._tables.device_claims
+        pools = {pool for each in placeholders if each.pod.claims for pool in pools_of(claims, each.pod)}
+        if pools:
+            # Their devices may be those that a victim has, here or elsewhere: which ones that were is not asked.
+            giving = [uid for uid in places if not pools.isdisjoint(pools_of(claims, self._tables.tasks[uid].pod))]
+            return tuple(sorted({*here, *giving}))
         if not here or not placeholders:
             return ()
         nodes = self._tables.nodes
@@ -268,4 +286,14 @@ class Moves:
 
 def _key(task: Task) -> Key:
     pod = task.pod
-    return pod.namespace, pod.owner, task.queue, pod.group, task.shape.number
+    return pod.namespace, pod.owner, task.queue, pod.group, _kind(task) if pod.claims else task.shape.number
+
+
+def _kind(task: Task) -> Hashable:
+    """What is the same of a pod with claims and of the one that replaces it, whose own claims are others."""
+    shape = task.shape
+    needs = tuple(
+        (need.content, need.missing, "" if use.template else use.key)
+        for use, need in zip(task.pod.claims, shape.spec.devices, strict=False)
+    )
+    return msgspec.structs.replace(shape.spec, devices=()), needs, shape.labels, shape.profile

@@ -38,6 +38,7 @@ class Placement:
         self._storage = tables.storage
         self._device_claims = tables.device_claims
         self._queues = tables.queues
+        self._reserved = tables.reserved
         self._tasks = tables.tasks
         self._in_flight = tables.in_flight
         self._census = tables.census
@@ -231,7 +232,10 @@ class Placement:
             return  # it stands for another pod, and for the amounts of that only
         relation = DynamicResources.of(task.ranking.relations) if not task.pod.node and not decided else None
         if relation is not None and relation.stop() is None:
-            found = relation.decide(row)
+            left = self._reserved.devices_for(task, row)
+            found = relation.decide(row, left)
+            if left is not None and not isinstance(found, list):
+                found = relation.decide(row)  # it has its place although some are reserved for others
             if isinstance(found, list):
                 decided = [(key_of(task.pod.uid, task.pod.claims[at]), allocation) for at, allocation in found]
         self._device_claims.place(task.pod, decided)

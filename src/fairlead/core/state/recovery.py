@@ -133,10 +133,9 @@ class StateRecovery:
         if self._tables.pairs.active:
             self._placement.recount_pairs()
         self._holdings()
-        tasks, lingering = self._tables.tasks, self._tables.in_flight.lingering
-        self._tables.device_claims.recount(
-            [task.pod for task in tasks.values() if task.row >= 0], [tasks[uid].pod for uid in lingering if uid in tasks]
-        )
+        nodes, tasks = self._tables.nodes, self._tables.tasks
+        placed = [task.pod for row in nodes.rows.values() for task in nodes.pods[row].values()]
+        self._tables.device_claims.recount(placed, [tasks[uid].pod for uid in self._tables.in_flight.lingering if uid in tasks])
         self._queues()
         self._tables.owned.recount()
         self._starts.touch_all()

@@ -182,17 +182,20 @@ class DynamicResources(Relation):
             content = self._contents[names] = content_of(served)
         return content
 
-    def decide(self, row: int) -> Refusal | refusals.Refusal | list[tuple[int, Allocation]]:
-        """What each need without devices would get on a row, as (its position, allocation), or why there is nothing for one."""
-        question = self._question(row)
+    def decide(self, row: int, state: NodeState | None = None) -> Refusal | refusals.Refusal | list[tuple[int, Allocation]]:
+        """What each need without devices would get on a row, as (its position, allocation), or why there is nothing for one.
+
+        state: what is free there; None: what is free now.
+        """
+        question = self._question(row, state)
         if isinstance(question, Refusal) or not question.asked:
             return question if isinstance(question, Refusal) else []
         found = allocator.allocate(question.state, question.node, question.asked, self._claims.classes, allocator.PACKED)
         return found if isinstance(found, refusals.Refusal) else list(zip(question.positions, found, strict=True))
 
-    def _question(self, row: int) -> Refusal | _Question:
+    def _question(self, row: int, state: NodeState | None = None) -> Refusal | _Question:
         """What is to be allocated on a row, and from what; a refusal where that does not matter."""
-        node, state = self.nodes.objects[row], self._claims.devices.state_of(row)
+        node, state = self.nodes.objects[row], state or self._claims.devices.state_of(row)
         if node is None or state is None:
             return Refusal.UNRESOLVABLE
         open_, asked = [], []
@@ -214,3 +217,8 @@ class DynamicResources(Relation):
             elif held.terms is not None and not any_term_holds(held.terms, node.labels, node.name):
                 return Refusal.UNRESOLVABLE
         return _Question(state.without(closed) if closed else state, node.name, open_, asked)
+
+
+def only_claims(relations: Iterable[Relation]) -> bool:
+    """Whether nothing but the devices of its claims must be judged of a shape beyond nodes by themselves."""
+    return all(isinstance(each, DynamicResources) for each in relations)
