@@ -241,7 +241,7 @@ def test_queues_are_charged_for_the_part_of_a_gpu_that_devices_are():
     state = state_of(*items, pods=[uses("p", "x"), uses("q", "y")], hosts=("a",))
     assert set(placed(run(state))) == {"p", "q"}
     assert state.queues.queues["default"].used["nvidia.com/gpu"] == 1500
-    assert state.nodes.total("nvidia.com/gpu") == 2
+    assert state.queues.tree.total("nvidia.com/gpu") == 2000
 
 
 def test_a_quota_for_gpus_limits_claims():
@@ -391,10 +391,10 @@ def test_nothing_is_taken_back_before_all_devices_are_known_nor_for_a_limit():
 def test_gpus_of_a_pool_are_counted_in_its_newest_generation():
     state = state_of(gpus("a", 8), hosts=("a",))
     state.claims.upsert(msgspec.structs.replace(gpus("a", 8), name="new", generation=2))
-    assert state.nodes.total("nvidia.com/gpu") == 8
+    assert state.queues.tree.total("nvidia.com/gpu") == 8000
     state.claims.remove(model.Slice, "a")
     state.claims.remove(model.Slice, "new")
-    assert state.nodes.total("nvidia.com/gpu") == 0
+    assert state.queues.tree.total("nvidia.com/gpu") == 0
 
 
 def test_claims_that_differ_in_parameters_of_drivers_share_the_verdicts_of_nodes():

@@ -173,6 +173,10 @@ def _pools(state: ClusterState) -> list[PoolSnapshot]:
                 if parts.has(row):
                     offered, used = parts.on(row)
                     total[at], left[at] = offered, offered - used
+        if nodes.claimed.any:
+            for at, row in enumerate(rows):
+                more, used = nodes.claimed.more(row), nodes.claimed.used(row).milli
+                total[at], left[at] = total[at] + more, left[at] + more - used
         partly = (left > 0) & (left < total)
         found.append(
             PoolSnapshot(

@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 
 from fairlead.core.dra import weights
+from fairlead.core.dra.gpus import Gpus
 from fairlead.core.dra.model import Ask, Capacity, Device, Policy, Reach, Slice
 
 DRIVER = "gpu.nvidia.com"
@@ -48,8 +49,20 @@ def test_a_share_is_the_part_of_the_capacity_that_it_consumes():
     assert weights.milli_of_share(device, {}, {"memory": Fraction(40)}) == 500
 
 
-def test_a_slice_brings_a_gpu_for_each_counter_set_and_each_device_without_counters():
-    reach = Reach("n")
-    assert weights.wholes(Slice("a", DRIVER, "n", reach=reach, counters=((SET, {"multiprocessors": 98}), ("gpu-1", {})))) == 2
-    assert weights.wholes(Slice("b", DRIVER, "n", reach=reach, devices=(partition(14, 1), Device("gpu-2", DRIVER)))) == 1
-    assert weights.wholes(Slice("c", "nic.example.com", "n", reach=reach, devices=(Device("nic", "nic.example.com"),))) == 0
+def test_a_gpu_is_a_counter_set_or_a_device_without_counters():
+    reach, pool = Reach("n"), (DRIVER, "n")
+    gpus = Gpus()
+    assert gpus.put(Slice("a", DRIVER, "n", 1, 2, reach, counters=((SET, {"multiprocessors": 98}), ("gpu-1", {}))))
+    assert gpus.put(Slice("b", DRIVER, "n", 1, 2, reach, devices=(partition(14, 1), Device("gpu-2", DRIVER))))
+    assert not gpus.put(Slice("c", "nic.example.com", "n", reach=reach, devices=(Device("nic", "nic.example.com"),)))
+    assert gpus.on("n") == [(pool, [SET, "gpu-1", "gpu-2"])]
+    assert gpus.remove("a")
+    assert gpus.on("n") == [(pool, ["gpu-2"])]  # a partition of nothing is no GPU
+
+
+def test_gpus_of_the_network_are_of_no_node():
+    gpus = Gpus()
+    devices = (Device("near", DRIVER, reach=Reach("n")), Device("far", DRIVER, reach=Reach(everywhere=True)))
+    gpus.put(Slice("a", DRIVER, "pool", per_device=True, devices=devices))
+    assert gpus.on("n") == [((DRIVER, "pool"), ["near"])]
+    assert [(gpu, reaches) for _, gpu, reaches in gpus.of_none()] == [("far", [Reach(everywhere=True)])]

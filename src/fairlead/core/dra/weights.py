@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from fairlead.core.dra.capacity import consumption
-from fairlead.core.dra.model import Amount, Ask, Device, Slice
+from fairlead.core.dra.model import Amount, Ask, Device
 
 WHOLE = 1000
 _PREFIX = "gpu."
@@ -48,13 +48,6 @@ def milli_of_ask(device: Device, counters: Counters, ask: Ask) -> int:
         return milli(device, counters)
     consumed = consumption(dict(ask.capacity), device.capacity)
     return 0 if consumed is None else milli_of_share(device, counters, consumed)
-
-
-def wholes(item: Slice) -> int:
-    """How many GPUs a slice brings: one for each counter set (devices are parts of it) and each device without counters."""
-    if not is_gpu(item.driver):
-        return 0
-    return len(item.counters) + sum(not each.counters for each in item.devices)
 
 
 def part(device: Device, counters: Counters) -> Fraction:

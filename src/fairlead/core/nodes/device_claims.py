@@ -7,7 +7,7 @@ raised by every change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -48,6 +48,7 @@ class DeviceClaims:
         self.failures = DeviceFailures(self._avoid)
         self.verdicts = SharedVerdicts()
         self.by_pool = ClaimsByPool(log)
+        nodes.claimed.follow(self)
         self.wants = DeviceNeeds(self.devices, self.classes, self._asks_of)
         self.extended = ExtendedResources(self.classes)
         self._nodes, self._log = nodes, log
@@ -355,6 +356,12 @@ class DeviceClaims:
             if claim is not None and claim.allocation is not None and not self._placed.get(use.key):
                 return True
         return False
+
+    def chosen(self) -> Iterator[tuple[model.Chosen, model.Device | None, bool]]:
+        """Devices that claims hold, with what is counted instead of them, and whether that is closed for beneficiaries."""
+        for key, allocation in self._counted.items():
+            for each in allocation.devices:
+                yield each, self.devices.stand_in(each.device), key in self._given
 
     def _to_count(self, key: str) -> Allocation | None:
         """What of a claim's devices others do not get: all of them, or while its pod leaves what no beneficiary takes."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from fairlead.core.dra import model, weights
+from fairlead.core.dra import model
 from fairlead.core.dra.model import Allocation, Slice
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.late import late
@@ -25,7 +25,7 @@ from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.nodes.table import NodeTable
 
 if TYPE_CHECKING:
-    from fairlead.core.dra import evaluation, gangs, held, inventory, pools
+    from fairlead.core.dra import evaluation, gangs, held, inventory, pools, remaining
     from fairlead.core.dra.gangs import Place
     from fairlead.core.dra.held import Held, NodeState
     from fairlead.core.dra.inventory import Inventory
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fairlead.core.nodes import device_sizes
 else:  # a cluster without devices goes without their allocator
     evaluation, gangs, held = (late(f"fairlead.core.dra.{each}") for each in ("evaluation", "gangs", "held"))
-    inventory, pools = (late(f"fairlead.core.dra.{each}") for each in ("inventory", "pools"))
+    inventory, pools, remaining = (late(f"fairlead.core.dra.{each}") for each in ("inventory", "pools", "remaining"))
     device_sizes = late("fairlead.core.nodes.device_sizes")
 
 
@@ -55,12 +55,11 @@ class NodeDevices:
         self.everywhere = 0
         self.known: dict[model.DeviceId, model.Device] = {}
         self._nodes, self._log = nodes, log
-        self._slices: dict[str, Slice] = {}
-        self._by_pool: dict[tuple[str, str], dict[str, Slice]] = {}
-        self._gpus: dict[tuple[str, str], int] = {}
+        self._slices: dict[str, None] = {}
         self._stand_ins: dict[model.DeviceId, model.Device] = {}  # for counters of which others get a part
         self._all = ChainMap(self.known, self._stand_ins)
         self._seen: dict[str, _Seen] = {}
+        self._fitting: dict[int, tuple[NodeState | None, dict[tuple[str, int], int]]] = {}
         self._listed: dict[model.DeviceId, int] = {}  # in how many slices a device is
         self._withdrawn: dict[tuple[str, str], dict[model.DeviceId, None]] = {}  # pool -> devices that are in none, and held
 
@@ -92,38 +91,19 @@ class NodeDevices:
 
     def put(self, item: Slice) -> None:
         """A slice came or changed."""
-        self._list(item.name, item)
+        self._nodes.claimed.put(item)
+        self._slices[item.name] = None
         self._follow(self.slices.get(item.name), item)
         self.sizes.put(item)
         self._outdate(self.slices.put(item))
 
     def remove(self, name: str) -> None:
         """A slice is gone; one that is not known is no news."""
-        if name in self._slices:
-            self._list(name, None)
+        if self._slices.pop(name, "") is None:
+            self._nodes.claimed.remove(name)
             self._follow(self.slices.get(name), None)
             self.sizes.remove(name)
             self._outdate(self.slices.remove(name))
-
-    def _list(self, name: str, item: Slice | None) -> None:
-        """GPUs that can be had by claims are part of what there is to share: those of each pool's newest generation."""
-        before = self._slices.pop(name, None)
-        if item is not None:
-            self._slices[name] = item
-        for pool in {(each.driver, each.pool) for each in (before, item) if each is not None}:
-            slices = self._by_pool.setdefault(pool, {})
-            slices.pop(name, None)
-            if item is not None and (item.driver, item.pool) == pool:
-                slices[name] = item
-            newest = max((each.generation for each in slices.values()), default=0)
-            gpus = sum(weights.wholes(each) for each in slices.values() if each.generation == newest)
-            more = gpus - self._gpus.pop(pool, 0)
-            if slices:
-                self._gpus[pool] = gpus
-            else:
-                del self._by_pool[pool]
-            if more:
-                self._nodes.offer_for_claims(more)
 
     def _follow(self, before: Slice | None, after: Slice | None) -> None:
         """Devices are known as long as a slice has them, or a claim holds them."""
@@ -183,6 +163,23 @@ class NodeDevices:
         state = self.held.on(found)
         self._seen[node.name] = _Seen(node, found, version, state)
         return state
+
+    def parts_on(self, row: int) -> list[tuple[str, int, int, int]]:
+        """The partitions and shares of a row's GPUs: (name, thousandths of a GPU, how many there could be, how many are held).
+
+        There could be as many as are held, and would fit beside that if no others were made.
+        """
+        claimed = self._nodes.claimed
+        if not claimed.gpus_on(row):
+            return []
+        held, state = claimed.used(row).parts, self.state_of(row)
+        known = self._fitting.get(row)
+        if known is None or known[0] is not state:
+            known = self._fitting[row] = state, remaining.parts_that_fit(state) if state is not None else {}
+        fitting = known[1]
+        return sorted(
+            (*part, held.get(part, 0) + fitting.get(part, 0), held.get(part, 0)) for part in held.keys() | fitting.keys()
+        )
 
     def has_devices(self, row: int) -> bool:
         """Whether the node of a row can use any device."""
@@ -272,6 +269,10 @@ class NodeDevices:
             stand_in.device, device.driver, counters=tuple((name, tuple(each)) for name, each in counters.items())
         )
         return msgspec.structs.replace(chosen, device=stand_in)
+
+    def stand_in(self, device: model.DeviceId) -> model.Device | None:
+        """The device that stands for a part of what a victim has; None: it is a device itself."""
+        return self._stand_ins.get(device)
 
     def forget_rest(self, key: str) -> None:
         """A claim is held as it is again: devices that stood for a part of it are not needed any more."""

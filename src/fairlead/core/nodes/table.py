@@ -17,6 +17,7 @@ from fairlead.core.model.nodes import Node
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.model.units import LARGE_AMOUNT, MOST_AMOUNT, WHOLE
+from fairlead.core.nodes.claimed_gpus import ClaimedGpus
 from fairlead.core.nodes.devices import DeviceStates
 from fairlead.core.nodes.gpu_kinds import table_of
 from fairlead.core.nodes.images import Images
@@ -43,6 +44,7 @@ class NodeTable:
         self.guards_gpus = False  # whether capacity is reserved beside free GPUs, see filters/gpu_headroom
         self.gpu_headroom_wanted = False  # whether work waits that this headroom may keep out: GPUs taken open places for it, too
         self.devices = DeviceStates()
+        self.claimed = ClaimedGpus(self)  # GPUs by ResourceSlices
         self.capacity = 64
         self.count = 0  # rows ever used; free slots lie below it
         self.names: list[str] = []
@@ -136,11 +138,6 @@ class NodeTable:
         free = self.devices.total[self.device[rows]] if resource in self.gpu_resources else self.free[column][rows]
         return int(np.maximum(free, 0).sum())
 
-    def offer_for_claims(self, more: int) -> None:
-        """So many more GPUs can be had by ResourceClaims: part of what there is, though no pod gets them by its resources."""
-        self.totals[self.resource(self.gpu_resources[0])] += more
-        self.totals_version += 1
-
     # -- events --------------------------------------------------------------------------------
 
     def upsert(self, node: Node) -> int:
@@ -157,6 +154,7 @@ class NodeTable:
             self._resize(row, old, node)
         if old is None or old.labels != node.labels:
             self.topologies.set(row, node.labels)
+            self.totals_version += self.claimed.any  # by labels a node can use GPUs of the network
         if (old.images if old is not None else ()) != node.images or (old is None and self.images.rows):
             self.images.change(row, old, node)
         self._open(row)
@@ -164,6 +162,7 @@ class NodeTable:
         self._classify(row)
         self.changes.touch(row)
         self.gained.add(row)
+        self.claimed.node_changed(node.name, row)
         return row
 
     def remove(self, name: str) -> None:
@@ -184,6 +183,7 @@ class NodeTable:
         if self.images.rows:
             self.images.change(row, self.objects[row], None)
         self.objects[row] = None
+        self.claimed.node_changed(name, row, gone=True)
         self.topologies.clear(row)
         self.pods[row] = {}
         self.name_ranks.remove(name, row)

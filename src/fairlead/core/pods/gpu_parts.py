@@ -223,7 +223,7 @@ class GpuParts:
         return found
 
     def on(self, row: int) -> tuple[int, int]:
-        """What a row offers and what its pods hold, in thousandths of GPUs, of all vendors."""
+        """What a row's device plugins offer and what its pods hold of that, in thousandths of GPUs, of all vendors."""
         nodes = self.nodes
         free = nodes.devices.states[nodes.device.item(row)]
         taken = len(free) * UNIT - sum(free)
@@ -237,7 +237,7 @@ class GpuParts:
         return offered + sum(nodes.alloc[column].item(row) * UNIT for column in others), self._held_on(row)
 
     def _held_on(self, row: int) -> int:
-        return sum(self.of(task) for task in self.nodes.pods[row].values())
+        return sum(self.of(task) - task.shape.claimed_milli for task in self.nodes.pods[row].values())
 
     def listed(self, row: int) -> list[tuple[str, int, int, int]]:
         """What a row offers by parts of a GPU: (resource, thousandths, offered, held)."""

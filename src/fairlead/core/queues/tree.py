@@ -360,10 +360,12 @@ class QueueTree:
     def total(self, resource: str) -> int:
         """What all nodes, or those of the pool that its key names, offer, in the units that queues are charged in."""
         name, pool = split(resource) if "@" in resource else (resource, "")
+        among = self.pools.mask(pool) if pool else None
+        claimed = self.nodes.claimed.total(among) if name == GPU else 0
         if name == GPU and (self.nodes.partitions or self.parts.varies):
-            return self.parts.total(self.pools.mask(pool) if pool else None)
+            return self.parts.total(among) + claimed
         units = WHOLE if name in self.nodes.gpu_resources else 1
-        return (self.pools.total(name, pool) if pool else self.nodes.total(name)) * units
+        return (self.pools.total(name, pool) if pool else self.nodes.total(name)) * units + claimed
 
     def usable(self, resource: str) -> int:
         """The same without what is free on nodes that take nothing new: what runs there is part of what there is, no more is."""
@@ -372,14 +374,18 @@ class QueueTree:
             unused = self.parts.unused(self.pools.mask(pool) if pool else None)
         else:
             unused = self.pools.unused(name, pool) if pool else self.nodes.unused(name)
+        if name == GPU and self.nodes.claimed.any:
+            unused += self.nodes.claimed.unused(self.pools.mask(pool) if pool else None)
         return self.total(resource) - unused
 
     def held(self, name: str, pool: str) -> int:
         """What all pods hold of a resource, or of a pool's, but for fractions, whichever scheduler placed them; as charged."""
+        among = self.pools.mask(pool) if pool else None
+        claimed = self.nodes.claimed.held(among) if name == GPU else 0
         if name == GPU and (self.nodes.partitions or self.parts.varies):
-            return self.parts.held(self.pools.mask(pool) if pool else None)
+            return self.parts.held(among) + claimed
         held = self.pools.held(name, pool) if pool else self.nodes.held(name)
-        return held * WHOLE if name in self.nodes.gpu_resources else held
+        return (held * WHOLE if name in self.nodes.gpu_resources else held) + claimed
 
     def scale(self, resource: str) -> int:
         """Charged units per unit of a resource, of a pool or not: devices are charged in milli."""

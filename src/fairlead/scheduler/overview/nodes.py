@@ -1,4 +1,4 @@
-"""Nodes, a row each, with what is left of every GPU."""
+"""Nodes, a row each, with what is left of every GPU: of device plugins, and of drivers that publish ResourceSlices."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def lines(state: ClusterState, down: Collection[str] = (), seen_from: str = "") 
 
 def _line(state: ClusterState, name: str, row: int, seen_from: str, *, down: bool) -> NodeLine:
     table = state.nodes
-    free = table.devices.states[table.device.item(row)]
-    parts = state.queues.tree.parts
+    parts, claimed = state.queues.tree.parts, table.claimed
     offered, used = parts.on(row)
+    offered, used = offered + claimed.more(row), used + claimed.used(row).milli
 
     def amount(resource: str) -> tuple[int, int]:
         column = table.resources.get(resource)
@@ -53,12 +53,27 @@ def _line(state: ClusterState, name: str, row: int, seen_from: str, *, down: boo
         gpu_model=next((labels[label] for label in POOL_LABELS if label in labels), ""),
         gpus=offered / WHOLE if offered % WHOLE else offered // WHOLE,
         gpus_used=used / WHOLE,
-        gpu_free_milli=list(free),
+        gpu_free_milli=_free(state, row),
         cpu_milli=cpu[0],
         cpu_milli_used=cpu[1],
         memory_bytes=memory[0],
         memory_bytes_used=memory[1],
         pods=len(table.pods[row]),
         closed_by=closed_by,
-        gpu_parts=[GpuPart(*each) for each in parts.listed(row)],
+        gpu_parts=[GpuPart(*each) for each in (*parts.listed(row), *state.device_claims.devices.parts_on(row))],
     )
+
+
+def _free(state: ClusterState, row: int) -> list[int]:
+    """Thousandths left of each GPU. Where plugins and drivers may offer the same GPUs, the last of these are the drivers'."""
+    table = state.nodes
+    free = list(table.devices.states[table.device.item(row)])
+    gpus = table.claimed.gpus_on(row)
+    if not gpus:
+        return free
+    held = table.claimed.used(row).by_gpu
+    left = [max(0, WHOLE - held.get(each, 0)) for each in gpus]
+    beside = len(free) + len(left) - -(-(state.queues.tree.parts.on(row)[0] + table.claimed.more(row)) // WHOLE)
+    same = max(0, min(beside, len(free), len(left)))  # so many are counted once
+    at = len(free) - same
+    return [*free[:at], *(min(pair) for pair in zip(free[at:], reversed(left[:same]), strict=True)), *left[same:]]

@@ -85,7 +85,10 @@ def suspended(namespace: str, name: str, target: Target, queue: str, created: fl
 
 
 class GpuPart(msgspec.Struct, frozen=True):
-    """What a node's device plugin offers that is less than a GPU. part_milli: thousandths of a GPU that one of it counts as."""
+    """What a node offers that is less than a GPU. part_milli: thousandths of a GPU that one of it counts as.
+
+    Of a driver's partitions, `DRIVER/PROFILE`, as many are offered as are used or would fit if no others were made.
+    """
 
     resource: str
     part_milli: int
@@ -97,8 +100,8 @@ class NodeLine(msgspec.Struct, frozen=True):
     """One node. state: as sinfo's words: idle, mixed, allocated, drained, down; closed where something on it cannot be counted.
 
     gpus: a whole number but where there are partitions or replicas: these count as their parts of a GPU, see gpu_parts.
-    gpu_free_milli: thousandths left of each GPU, as counted (the kubelet picks the real devices); where the device plugin offers
-    partitions or replicas as `nvidia.com/gpu`, of each of these.
+    gpu_free_milli: thousandths left of each GPU, as counted (the kubelet picks the real devices of plugins); where the device
+    plugin offers partitions or replicas as `nvidia.com/gpu`, of each of these. GPUs of ResourceSlices follow.
     closed_by: what closes it: pods whose size cannot be known, or what of the node itself cannot be read.
     """
 
