@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from fairlead.api import names
 from fairlead.api.reasons import Reason
-from fairlead.cluster import gpu_parts, views
-from fairlead.cluster.kinds import DEVICES, STORAGE
+from fairlead.cluster import device_views, gpu_parts, views
+from fairlead.cluster.kinds import STORAGE
 from fairlead.cluster.port import Synced, Upsert
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.policy import Policy
@@ -41,7 +41,11 @@ class Snapshot:
         self.pools: list[views.NodePool] = []
         self.budgets: list[views.Budget] = []
         self.namespaces: list[views.Namespace] = []
-        self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has claims
+        self.slices: list[device_views.ResourceSlice] = []
+        self.device_classes: list[device_views.DeviceClass] = []
+        self.claim_templates: list[device_views.ResourceClaimTemplate] = []
+        self.device_claims: list[device_views.ResourceClaim] = []
+        self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has volumes
         self.decisions: list[Decision] = []
         self._labels: dict[str, dict[str, str]] = {}
         self._core: CoreLoop | None = None
@@ -130,6 +134,10 @@ class Snapshot:
             self.reservations,
             self.pools,
             self.budgets,
+            self.slices,
+            self.device_classes,
+            self.claim_templates,
+            self.device_claims,
         )
 
     def decide(self) -> dict[str, Reason]:
@@ -163,7 +171,6 @@ class Snapshot:
 
 async def read(client: Client, report: Callable[[int, int], None] | None = None) -> Snapshot:
     """List everything. report: takes how many pods are listed, of all. Raises `ApiError` and `Unreachable`."""
-    from fairlead.cluster.kubernetes.client import ApiError
     from fairlead.cluster.kubernetes.listing import everything, list_all
     from fairlead.cluster.translate import Change
 
@@ -173,17 +180,10 @@ async def read(client: Client, report: Callable[[int, int], None] | None = None)
     snapshot.queues, snapshot.groups, snapshot.classes = objects.queues, objects.groups, objects.classes
     snapshot.reservations, snapshot.pools, snapshot.priorities = objects.reservations, objects.pools, objects.priorities
     snapshot.budgets = objects.budgets
+    snapshot.slices, snapshot.device_classes = objects.slices, objects.device_classes
+    snapshot.claim_templates, snapshot.device_claims = objects.claim_templates, objects.device_claims
     if any(volume.persistent_volume_claim or volume.ephemeral for pod in snapshot.pods for volume in pod.spec.volumes or ()):
         for kind in STORAGE:
             found = await list_all(client, kind.path, kind.view)
-            snapshot.storage[kind.name] = [Change(kind.key(each.metadata), each) for each in found]
-    if any(pod.spec.resource_claims for pod in snapshot.pods):
-        for kind in DEVICES:
-            try:
-                found = await list_all(client, kind.path, kind.view)
-            except ApiError as error:
-                if error.code not in (403, 404):
-                    raise
-                continue  # without these rights, or on an older server, pods with claims are shown as waiting for them
             snapshot.storage[kind.name] = [Change(kind.key(each.metadata), each) for each in found]
     return snapshot

@@ -421,7 +421,10 @@ _TRANSLATIONS: Mapping[str, Callable[[Translator, list[Change[Any]]], list[Clust
 
 
 class Objects(msgspec.Struct):
-    """Everything that a decision rests on but volumes, as read from a cluster. now: seconds since the epoch."""
+    """Everything that a decision rests on but volumes, as read from a cluster. now: seconds since the epoch.
+
+    slices, device_classes, claim_templates, device_claims: objects of `resource.k8s.io`.
+    """
 
     now: float
     nodes: list[views.Node] = []
@@ -434,6 +437,10 @@ class Objects(msgspec.Struct):
     reservations: list[views.Reservation] = []
     pools: list[views.NodePool] = []
     budgets: list[views.Budget] = []
+    slices: list[device_views.ResourceSlice] = []
+    device_classes: list[device_views.DeviceClass] = []
+    claim_templates: list[device_views.ResourceClaimTemplate] = []
+    device_claims: list[device_views.ResourceClaim] = []
 
     @property
     def charges_foreign(self) -> bool:
@@ -453,8 +460,12 @@ FIELDS = complete(
         BUDGET.name: "budgets",
         POD_GROUP.name: "groups",
         POD.name: "pods",
+        "resourceslice": "slices",
+        "deviceclass": "device_classes",
+        "resourceclaimtemplate": "claim_templates",
+        "resourceclaim": "device_claims",
     },
-    watched(Watch.ALWAYS) + watched(Watch.ALONE),
+    watched(Watch.ALWAYS) + watched(Watch.ALONE) + watched(Watch.DEVICES),
 )
 """In which field of `Objects` a kind is."""
 
@@ -462,7 +473,7 @@ FIELDS = complete(
 def first_events(objects: Objects, storage: Mapping[str, list[Change[Any]]] | None = None) -> list[ClusterEvent]:
     """The events by which a scheduler that has just started receives all objects; pods that have ended are left out.
 
-    storage: objects by the name of their kind.
+    storage: objects of volumes by the name of their kind.
     """
     translator, events = Translator(), list[ClusterEvent]()
     for kind in KINDS:

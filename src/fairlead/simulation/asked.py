@@ -28,7 +28,7 @@ MOST_MANIFESTS, MOST_PODS, MOST_CHANGES, MOST_NODES = 500, 10_000, 100, 1000
 
 Stamped = TypeVar("Stamped", views.Pod, views.PodGroup)
 
-_KINDS = (*submitted.KINDS, POD_GROUP.kind)
+_KINDS = (*submitted.KINDS, POD_GROUP.kind, "ResourceClaim", "ResourceClaimTemplate")
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _BYTES = 128 << 20  # of a manifest, times the pods that it makes
 _HIGHEST_PRIORITY = 1_000_000_000  # that a PriorityClass has which is none of the system's

@@ -19,20 +19,31 @@ from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.kinds.queue import QueueResource
 from fairlead.api.names import HOSTNAME_LABEL
 from fairlead.api.quantity import QuantityError
-from fairlead.cluster import policies, views
-from fairlead.cluster.kinds import NAMESPACE, NODE, NODE_POOL, POD_GROUP, PRIORITY_CLASS, QUEUE, RESERVATION, SERVICE_CLASS, Kind
+from fairlead.cluster import device_views, policies, views
+from fairlead.cluster.kinds import (
+    DEVICES,
+    NAMESPACE,
+    NODE,
+    NODE_POOL,
+    POD_GROUP,
+    PRIORITY_CLASS,
+    QUEUE,
+    RESERVATION,
+    SERVICE_CLASS,
+    Kind,
+)
 from fairlead.cluster.port import Synced
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import FIELDS, Objects, first_events
 from fairlead.core.forecast import forecast
 from fairlead.core.model.charges import split
 from fairlead.core.model.policy import Policy
-from fairlead.core.model.transactions import Place, Preempt, Refuse, Resume
+from fairlead.core.model.transactions import Deallocate, Place, Preempt, Refuse, Resume
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.outputs import Output
-from fairlead.simulation import submitted
+from fairlead.simulation import paper_claims, submitted
 
 _PASSES = 200
 _MOST_NODES = 100_000  # that one question adds
@@ -142,7 +153,7 @@ class _Trial:
         self.objects = objects
         self.decided: list[Output] = []
         self.core = CoreLoop(policy, self.decided.extend)
-        self.core.apply([*first_events(objects), Synced()], objects.now)
+        self.core.apply([*first_events(paper_claims.settled(objects)), Synced()], objects.now)
         self.evicted: list[Evicted] = []
         self.started: dict[str, set[str]] = {}  # job -> nodes
         self.reasons: dict[str, str] = {}  # uid -> why it waits
@@ -160,7 +171,7 @@ class _Trial:
         for _ in range(_PASSES):
             self.decided.clear()
             self.core.decide(now)
-            moved = [each for each in self.decided if isinstance(each, Place | Preempt | Resume)]
+            moved = [each for each in self.decided if isinstance(each, Place | Preempt | Resume | Deallocate)]
             for each in self.decided:
                 if isinstance(each, Refuse):
                     self.reasons |= {pod.uid: f"{each.reason.code}: {each.reason.message}" for pod in each.pods}
@@ -173,8 +184,11 @@ class _Trial:
         jobs += [self._started(job) for job in sorted(self.started)]
         return Outcome(sorted(jobs, key=lambda job: job.job), self.evicted, self._queues(jobs), self._utilization())
 
-    def _carry_out(self, decision: Place | Preempt | Resume) -> None:
+    def _carry_out(self, decision: Place | Preempt | Resume | Deallocate) -> None:
         state = self.core.state
+        if isinstance(decision, Deallocate):
+            paper_claims.give_back(state, decision.bindings)
+            return
         if isinstance(decision, Resume):
             for pod, node in zip(decision.pods, decision.nodes, strict=True):
                 self.started.setdefault(state.tasks[pod.uid].job, set()).add(node)
@@ -186,16 +200,20 @@ class _Trial:
                 task = state.tasks[binding.pod.uid]
                 self.started.setdefault(task.job, set()).add(binding.node)
                 self.reasons.pop(binding.pod.uid, None)
+                paper_claims.write(state, binding)
                 state.pods.bound(binding.pod.uid)
             return
         by = decision.group or (decision.beneficiaries[0].pod.key if decision.beneficiaries else str(decision.why))
         for victim in decision.victims:
             task = state.tasks[victim.pod.uid]
             self.evicted.append(Evicted(victim.pod.key, task.queue, victim.node, by))
+            theirs = [state.device_claims.claims[use.key] for use in task.pod.claims if use.key in state.device_claims.claims]
             state.remove_pod(victim.pod.uid)
+            paper_claims.release(state, task.pod)
             if task.pod.controlled or task.pod.group:
                 fields = {"uid": f"{task.pod.uid}+", "node": "", "started": None, "created": self.objects.now, "nominated": ""}
-                state.upsert_pod(msgspec.structs.replace(task.pod, **fields))
+                again = msgspec.structs.replace(task.pod, **fields)
+                state.upsert_pod(paper_claims.made_again(state, again, theirs) if theirs else again)
             if task.job in self.started and not any(each.job == task.job and each.row >= 0 for each in state.tasks.values()):
                 del self.started[task.job]  # it was evicted again before anything was done: it did not start
 
@@ -255,7 +273,11 @@ _OF_ITS_STATE = (
 
 # -- changes -----------------------------------------------------------------------------------
 
-_LISTS = {kind.kind: kind for kind in (NODE, NAMESPACE, QUEUE, POD_GROUP, SERVICE_CLASS, PRIORITY_CLASS, RESERVATION, NODE_POOL)}
+_LISTS = {
+    kind.kind: kind
+    for kind in (NODE, NAMESPACE, QUEUE, POD_GROUP, SERVICE_CLASS, PRIORITY_CLASS, RESERVATION, NODE_POOL, *DEVICES)
+}
+_SCOPED = (POD_GROUP.kind, "ResourceClaim", "ResourceClaimTemplate")
 
 
 def apply(objects: Objects, manifest: dict[str, Any], namespace: str, most: int = submitted.MOST_PODS) -> int:
@@ -271,13 +293,18 @@ def apply(objects: Objects, manifest: dict[str, Any], namespace: str, most: int 
         raise WhatIfError(f"{kind} {name!r}: metadata.namespace is no name")
     if kind in _LISTS:
         listed: Kind[Any] = _LISTS[kind]
-        field, scoped = FIELDS[listed.name], listed is POD_GROUP
+        field, scoped = FIELDS[listed.name], kind in _SCOPED
         made = _read(
             listed.view,
             {**manifest, "metadata": {**metadata, **({"namespace": metadata.get("namespace") or namespace} if scoped else {})}},
         )
         if kind == QUEUE.kind:
             _check(made)
+        if listed in DEVICES:
+            try:
+                made = paper_claims.given(objects, made)
+            except paper_claims.CannotGive as error:
+                raise WhatIfError(f"{kind} {error}") from error
         kept = [each for each in getattr(objects, field) if not _is(each.metadata, name, made.metadata.namespace, scoped)]
         setattr(objects, field, [*kept, made])
         return 0
@@ -400,12 +427,14 @@ def add_nodes(objects: Objects, count: int, like: str) -> None:
     taints = [each for each in model.spec.taints or () if not each.key.startswith(_OF_ITS_STATE)]
     spec = msgspec.structs.replace(model.spec, unschedulable=False, taints=taints)
     copied = {key: value for key, value in (model.metadata.labels or {}).items() if key != names.QUARANTINED_LABEL}
-    taken = {each.metadata.name for each in objects.nodes}
+    taken, slices = {each.metadata.name for each in objects.nodes}, list[device_views.ResourceSlice]()
     fresh = (name for number in itertools.count() if (name := f"what-if-{number:04d}") not in taken)
     for name in itertools.islice(fresh, count):
         labels = copied | ({HOSTNAME_LABEL: name} if HOSTNAME_LABEL in copied else {})
         metadata = msgspec.structs.replace(model.metadata, name=name, uid=name, labels=labels)
         objects.nodes.append(msgspec.structs.replace(model, metadata=metadata, spec=spec))
+        slices += paper_claims.copied(objects.slices, model.metadata.name, name)
+    objects.slices = [*objects.slices, *slices]
 
 
 def _devices(node: views.Node) -> int:
@@ -418,6 +447,7 @@ def drain(objects: Objects, node: str) -> None:
     if not any(each.metadata.name == node for each in objects.nodes):
         raise WhatIfError(f"node {node!r} does not exist")
     objects.nodes = [each for each in objects.nodes if each.metadata.name != node]
+    objects.slices = [each for each in objects.slices if each.spec.node_name != node]
     pods = []
     for pod in objects.pods:
         if pod.spec.node_name != node:

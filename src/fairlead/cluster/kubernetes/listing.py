@@ -12,6 +12,7 @@ import msgspec
 from fairlead.cluster import views
 from fairlead.cluster.kinds import (
     BUDGET,
+    DEVICES,
     NAMESPACE,
     NODE,
     NODE_POOL,
@@ -24,7 +25,7 @@ from fairlead.cluster.kinds import (
     Kind,
 )
 from fairlead.cluster.kubernetes.client import ApiError, Client
-from fairlead.cluster.translate import Objects
+from fairlead.cluster.translate import FIELDS, Objects
 
 View = TypeVar("View", bound=msgspec.Struct)
 
@@ -58,7 +59,20 @@ async def everything(client: Client, report: Callable[[int, int], None] | None =
     except ApiError as error:
         if error.code != 403:  # without these rights evictions are shown that budgets would not allow
             raise
+    await _list_devices(client, objects)
     return objects, tuple(sorted(missing))
+
+
+async def _list_devices(client: Client, objects: Objects) -> None:
+    """List objects of `resource.k8s.io`. Without these rights, or on an older server, claims are shown as waiting for devices."""
+    for kind in DEVICES:
+        try:
+            setattr(objects, FIELDS[kind.name], await list_all(client, kind.path, kind.view))
+        except ApiError as error:
+            if error.code not in (403, 404):
+                raise
+            if kind is DEVICES[0]:
+                return
 
 
 async def list_all(
