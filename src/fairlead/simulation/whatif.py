@@ -253,7 +253,7 @@ class _Trial:
         state = self.core.state
         tree = state.queues.tree
         total = sum(tree.total(resource) for resource in state.nodes.gpus_known)
-        held = sum(tree.parts.of(task) for row in state.nodes.rows.values() for task in state.nodes.pods[row].values())
+        held = sum(tree.parts.on(row)[1] for row in state.nodes.rows.values()) + state.nodes.claimed.held()
         return held / total if total else 0.0
 
 

@@ -157,7 +157,7 @@ class GpuParts:
     def of(self, task: Task) -> int:
         """Thousandths of GPUs that a task holds, or asks for at least while it has no node; of other vendors, too."""
         if not task.shape.parted:
-            return task.shape.device_milli
+            return task.shape.device_milli + task.shape.claimed_milli
         charge = self.at(task.shape, task.row) if task.row >= 0 else self.asked(task.ranking)
         return sum(amount for resource, amount in charge if resource in self.nodes.gpu_resources)
 
