@@ -9,6 +9,7 @@ from fairlead.core.mig.parts import NOT_KNOWN, milli_of, sharing_of
 from fairlead.core.mig.parts import WHOLE as GPU
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.units import WHOLE
+from fairlead.core.nodes.claimed_gpus import beyond
 from fairlead.core.nodes.gpu_kinds import gpus_of
 
 
@@ -24,6 +25,11 @@ def offered_milli(capacity: Mapping[str, int], labels: Mapping[str, str]) -> int
         if resource in GPU_RESOURCES or "/" in resource:
             milli += amount * (milli_of(resource, sharing, GPU_PARTS) or (WHOLE if resource in GPU_RESOURCES else 0))
     return milli
+
+
+def beyond_milli(gpus: Mapping[str, int], capacity: Mapping[str, int], labels: Mapping[str, str]) -> int:
+    """The same of GPUs that drivers publish in ResourceSlices, beyond those. gpus: driver -> how many."""
+    return beyond({driver: count * WHOLE for driver, count in gpus.items()}, capacity, labels, GPU_RESOURCES, GPU_PARTS)
 
 
 def listed() -> tuple[tuple[str, str, int], ...]:

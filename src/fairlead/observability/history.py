@@ -56,6 +56,10 @@ class Job(msgspec.Struct, kw_only=True):
     message: str = ""
 
 
+OF_CLAIM = "claim/"
+"""With which the uid of a run begins that is not a pod's: of a ResourceClaim that no pod owns, while one job pays for it."""
+
+
 class Run(msgspec.Struct, kw_only=True):
     """One pod from its binding to its end. job: its job's uid; gpus: devices, fractions as such; outcome: how it ended.
 

@@ -16,7 +16,7 @@ import sqlalchemy as sql
 
 from fairlead.observability import migrations
 from fairlead.observability.database import Database
-from fairlead.observability.history import Entry, HistoryError, Job, Run, Scaler, State, Stay, SupersededError, Wanted
+from fairlead.observability.history import OF_CLAIM, Entry, HistoryError, Job, Run, Scaler, State, Stay, SupersededError, Wanted
 from fairlead.observability.ledger import DAY, DayTotal, day_total
 from fairlead.observability.tables import DAYS, JOBS, NOTES, RUNS, SCALERS, STAYS
 
@@ -317,4 +317,5 @@ def _used(jobs: Sequence[str], now: float) -> sql.Select[Any]:
     until = sql.func.coalesce(RUNS.c.ended_at, now)
     lasted = sql.case((until > RUNS.c.started_at, until - RUNS.c.started_at), else_=0.0)
     sums = (sql.func.sum(column * lasted) for column in (RUNS.c.gpus, RUNS.c.cpus))
-    return sql.select(RUNS.c.job, sql.func.count(), *sums).where(RUNS.c.job.in_(jobs)).group_by(RUNS.c.job)
+    pods = sql.func.sum(sql.case((RUNS.c.uid.like(f"{OF_CLAIM}%"), 0), else_=1))
+    return sql.select(RUNS.c.job, pods, *sums).where(RUNS.c.job.in_(jobs)).group_by(RUNS.c.job)

@@ -38,12 +38,16 @@ class Part(NamedTuple):
 
 
 class _Pool(msgspec.Struct):
-    """The newest generation of a pool. gpus: name -> its node, empty: none. reaches: of those that are of no node, by name."""
+    """The newest generation of a pool. gpus: name -> its node, empty: none. reaches: of those that are of no node, by name.
+
+    missing: how many of its slices are not there.
+    """
 
     devices: dict[str, Device] = {}
     counters: dict[tuple[str, str], Amount] = {}
     gpus: dict[str, str] = {}
     reaches: dict[str, list[Reach]] = {}
+    missing: int = 0
 
 
 class Gpus:
@@ -100,6 +104,12 @@ class Gpus:
         self._settle()
         found = self._on.get("", {})
         return [(pool, gpu, self._pools[pool].reaches[gpu]) for pool, gpus in sorted(found.items()) for gpu in gpus]
+
+    def complete(self, pool: PoolId) -> bool:
+        """Whether all slices of a pool's newest generation are there."""
+        self._settle()
+        known = self._pools.get(pool)
+        return known is not None and known.missing == 0
 
     def part(self, chosen: Chosen, stand_in: Device | None = None) -> Part | None:
         """What a device that a claim has is of a GPU; None: nothing, or it is in no slice any more.
@@ -165,7 +175,7 @@ def part_name(device: Device) -> str:
 def _read(slices: Mapping[str, Slice]) -> _Pool:
     newest = max(each.generation for each in slices.values())
     current = [slices[name] for name in sorted(slices) if slices[name].generation == newest]
-    pool = _Pool()
+    pool = _Pool(missing=max(each.slices for each in current) - len(current))
     reaches: dict[str, list[Reach]] = {}
     sets: dict[str, Reach] = {}
     for each in current:

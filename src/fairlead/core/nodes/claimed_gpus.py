@@ -6,7 +6,7 @@ of them are the same: the node has as many as the larger of both, and all that p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -159,10 +159,7 @@ class ClaimedGpus:
         offered: dict[str, int] = {}
         for (driver, _), gpus in self.gpus.on(node.name):
             offered[driver] = offered.get(driver, 0) + len(gpus) * WHOLE
-        nodes = self._nodes
-        return sum(
-            max(0, milli - by_plugin(node, driver, nodes.gpu_resources, nodes.gpu_table)) for driver, milli in offered.items()
-        )
+        return beyond(offered, node.allocatable, node.labels, self._nodes.gpu_resources, self._nodes.gpu_table)
 
     def _set(self, row: int, milli: int) -> None:
         if row >= len(self._more):
@@ -227,10 +224,19 @@ def _with(used: Used | None, part: Part, *, closed: bool) -> Used:
     return used._replace(milli=used.milli + part.milli, closed=used.closed + (part.milli if closed else 0))
 
 
-def by_plugin(node: Node, driver: str, gpu_resources: Iterable[str], table: PartTable) -> int:
-    """Thousandths of GPUs that a node's device plugins offer of the vendor of a driver: `gpu.nvidia.com` is `nvidia.com`'s."""
-    vendor, sharing, found = driver.removeprefix(_PREFIX), sharing_of(node.labels), 0
-    for resource, amount in node.allocatable.items():
-        if resource.partition("/")[0] in (driver, vendor):
-            found += amount * (milli_of(resource, sharing, table) or (WHOLE if resource in gpu_resources else 0))
+def beyond(
+    offered: Mapping[str, int], amounts: Mapping[str, int], labels: Mapping[str, str], resources: Iterable[str], table: PartTable
+) -> int:
+    """Thousandths of GPUs that a node's drivers offer beyond its device plugins: of each vendor the larger of both counts.
+
+    offered: driver -> thousandths. amounts: of resources that the node offers. resources: those that are whole GPUs. The vendor
+    of `gpu.nvidia.com` is that of `nvidia.com/gpu`.
+    """
+    sharing, found = sharing_of(labels), 0
+    for driver, milli in offered.items():
+        vendor, by_plugin = driver.removeprefix(_PREFIX), 0
+        for resource, amount in amounts.items():
+            if resource.partition("/")[0] in (driver, vendor):
+                by_plugin += amount * (milli_of(resource, sharing, table) or (WHOLE if resource in resources else 0))
+        found += max(0, milli - by_plugin)
     return found

@@ -18,14 +18,16 @@ from fairlead.core.model.pods import Pod
 from fairlead.observability.history import HistoryError, Job, Run, State
 from fairlead.observability.store import History
 from fairlead.operator.accounting.causes import Causes, Failure
-from fairlead.operator.accounting.node_intervals import NodeIntervals
+from fairlead.operator.accounting.device_charges import DeviceCharges, is_of_claim
 from fairlead.operator.accounting.observations import (
+    ClaimObserved,
     JobObserved,
     NodeObserved,
     Observation,
     PodObserved,
     PoolObserved,
     ScalerObserved,
+    SliceObserved,
     subject,
 )
 from fairlead.operator.accounting.owners import Owners
@@ -70,7 +72,6 @@ class Accounting:
         self._owners = Owners(group)
         self._default_queue = default_queue
         self._report = report
-        self.nodes = NodeIntervals(report)
         self.scalers = ScalerIntervals()
         self._causes = Causes()
         self.pool_used: dict[tuple[str, ...], float] = {}  # (pool,) -> GPU-seconds used, since we began
@@ -79,12 +80,14 @@ class Accounting:
         self._live = False  # everything that exists was observed, and since then every change
         self._jobs: dict[str, Job] = {}
         self._runs: dict[str, Run] = {}  # those that have not ended
+        self._changed_runs: dict[str, Run] = {}
+        self.devices = DeviceCharges(self._runs, self._changed_runs, report)
+        self.nodes = self.devices.nodes
         self._pods: dict[str, str] = {}  # a pod's key -> its uid
         self._members: dict[str, _Member] = {}  # a pod's uid -> what it does
         self._of: dict[str, set[str]] = {}  # a job's uid -> its pods' uids
         self._own: dict[str, str] = {}  # an AIJob's key -> its uid
         self._changed_jobs: set[str] = set()
-        self._changed_runs: dict[str, Run] = {}
 
     def apply(self, observed: Iterable[Observation], now: float) -> None:
         """Apply observations, in their order. Raises `HistoryError`, having applied none.
@@ -97,7 +100,9 @@ class Accounting:
         if self._alive_at is None:
             self.nodes.intervals.load(self.history.open_stays())
             self.scalers.intervals.load(self.history.open_scalers())
-            self._alive_at = self.history.open_ends()[2] or 0.0
+            _, runs, alive_at = self.history.open_ends()
+            self.devices.load(runs)
+            self._alive_at = alive_at or 0.0
         self._load(batch)
         for each in batch:
             try:
@@ -111,7 +116,13 @@ class Accounting:
         elif isinstance(each, Used):
             self._used(each)
         elif isinstance(each, NodeObserved):
+            if each.view is None:
+                self.devices.claims.node_gone(each.name)
             self.nodes.node(each.name, each.view, at)
+        elif isinstance(each, SliceObserved):
+            self.devices.slice(each, at)
+        elif isinstance(each, ClaimObserved):
+            self.devices.claim(each, at)
         elif isinstance(each, ScalerObserved):
             self.scalers.observed(each.key, each.view, at)
         elif isinstance(each, PoolObserved):
@@ -122,12 +133,13 @@ class Accounting:
     def write(self, now: float) -> int:
         """Write what changed; how many rows. Raises `HistoryError`: then all of it is still to be written."""
         jobs = [self._jobs[uid] for uid in self._changed_jobs]
-        rows = Rows(
-            jobs, list(self._changed_runs.values()), self.nodes.intervals.take_changed(), self.scalers.intervals.take_changed()
-        )
+        of_claims = self.devices.claims.rows.take_changed()
+        runs = [*self._changed_runs.values(), *of_claims]
+        rows = Rows(jobs, runs, self.nodes.intervals.take_changed(), self.scalers.intervals.take_changed())
         try:
             rows.write(self.history, now, self._report)
         except HistoryError:
+            self.devices.claims.rows.give_back(of_claims)
             self.nodes.intervals.give_back(rows.nodes)
             self.scalers.intervals.give_back(rows.scalers)
             raise
@@ -150,7 +162,7 @@ class Accounting:
         self._live = True
         self.nodes.close_others(alive_at)
         for run in runs:
-            if run.uid not in self._runs and run.uid not in self._changed_runs:
+            if run.uid not in self._runs and run.uid not in self._changed_runs and not is_of_claim(run):
                 run.ended_at, run.outcome = max(run.started_at, alive_at or run.started_at), str(State.LOST)
                 self._changed_runs[run.uid] = run
         for job in jobs:
@@ -158,6 +170,8 @@ class Accounting:
                 job.ended_at, job.state = max(job.submitted_at, alive_at or job.submitted_at), State.LOST
                 self._jobs[job.uid] = job
                 self._changed_jobs.add(job.uid)
+
+        self.devices.all_listed(alive_at)
 
     def _load(self, batch: list[Observation]) -> None:
         """Load what is written already of those observed for the first time."""
@@ -303,14 +317,13 @@ class Accounting:
         )
         if self._causes.began(job.uid, pod.attempt, counted=self._jobs[job.uid].kind == "AIJob"):
             self._keep(msgspec.structs.replace(self._jobs[job.uid], exit_code=None))
+        self.devices.begun(run)
         return run
 
     def _measure(self, run: Run, pod: Pod) -> None:
         """What a run holds, where that was not known when it began: its node's labels came later."""
         labels = self.nodes.labels_of(pod.node)
-        if labels is not None and (held := devices_of(pod, labels)) != run.gpus:
-            run.gpus = held
-            self._changed_runs[run.uid] = run
+        self.devices.measured(run, devices_of(pod, labels), certain=labels is not None, uses_claims=bool(pod.claims))
 
     def _end_as(self, run: Run, status: views.PodStatus, now: float) -> None:
         """A pod ended: when and how, by its containers' statuses."""
@@ -363,6 +376,7 @@ class Accounting:
         run.ended_at, run.outcome, run.exit_code = max(at, run.started_at), outcome, exit_code
         self._changed_runs[run.uid] = run
         self._runs.pop(run.uid, None)
+        self.devices.ended(run, run.ended_at)
 
     def _judge(self, uid: str, now: float, gone: _Member | None = None) -> None:
         """Derive the state of a job without a status of its own. gone: the pod of it that just went."""
@@ -391,5 +405,9 @@ class Accounting:
 
 
 def _first_known(each: Observation) -> int:
-    """Pools before nodes, so that a node that went on is not one without a price; nodes before what runs on them."""
-    return 0 if isinstance(each, PoolObserved) else 1 if isinstance(each, NodeObserved) else 2
+    """Pools before nodes, so that a node that went on is not one without a price; nodes before what runs on them.
+
+    Slices before nodes, and claims before pods, so that what goes on has its devices from the first.
+    """
+    order = (PoolObserved, SliceObserved, NodeObserved, ClaimObserved)
+    return next((number for number, kind in enumerate(order) if isinstance(each, kind)), len(order))

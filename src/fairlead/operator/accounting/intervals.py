@@ -7,9 +7,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from fairlead.observability.history import Scaler, Stay
+from fairlead.observability.history import Run, Scaler, Stay
 
-Row = TypeVar("Row", Stay, Scaler)
+Row = TypeVar("Row", Stay, Scaler, Run)
 
 
 class Intervals(Generic[Row]):

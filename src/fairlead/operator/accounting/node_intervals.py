@@ -6,10 +6,12 @@ There is no clock here; `recorder` observes the cluster and writes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fairlead.api.kinds.node_pool import NodePoolSpec, Price
 from fairlead.api.quantity import QuantityError, amount
 from fairlead.cluster import selection, views
-from fairlead.cluster.gpu_parts import offered_milli
+from fairlead.cluster.gpu_parts import beyond_milli, offered_milli
 from fairlead.core.model.charges import labelled
 from fairlead.core.model.selectors import matches
 from fairlead.core.model.units import WHOLE
@@ -39,10 +41,14 @@ class PoolView(views.View):
 
 
 class NodeIntervals:
-    """Of nodes that are there. Not for several threads at once. report: takes faults of single nodes."""
+    """Of nodes that are there. Not for several threads at once. report: takes faults of single nodes.
 
-    def __init__(self, report: Report = reraised) -> None:
+    by_slices: of a node, driver -> GPUs that it publishes in ResourceSlices.
+    """
+
+    def __init__(self, report: Report = reraised, by_slices: Callable[[str], dict[str, int]] = lambda _: {}) -> None:
         self._report = report
+        self._by_slices = by_slices
         self.intervals: Intervals[Stay] = Intervals(lambda stay: stay.node)
         self._nodes: dict[str, NodeView] = {}
         self._pools: dict[str, NodePoolSpec] = {}
@@ -72,6 +78,11 @@ class NodeIntervals:
             except Exception as error:  # noqa: BLE001 - one node costs its own record only
                 self._report("history.stays", node, error)
 
+    def devices_changed(self, name: str, now: float) -> None:
+        """What a node publishes in ResourceSlices is different."""
+        if name in self._nodes:
+            self._follow(name, now)
+
     def pool_of(self, node: str) -> str | None:
         """The pool of a node that is there."""
         stay = self.intervals.open.get(node)
@@ -86,12 +97,14 @@ class NodeIntervals:
         view = self._nodes[name]
         pool, price = self._pool_of(view)
         capacity = (view.status.capacity if view.status is not None else None) or {}
+        amounts, labels = {each: _amount(each, capacity) for each in capacity}, view.metadata.labels or {}
+        milli = offered_milli(amounts, labels) + beyond_milli(self._by_slices(name), amounts, labels)
         fresh = Stay(
             uid="",
             node=name,
             node_uid=view.metadata.uid,
             pool=pool,
-            gpus=offered_milli({each: _amount(each, capacity) for each in capacity}, view.metadata.labels or {}) / WHOLE,
+            gpus=milli / WHOLE,
             cpus=_amount("cpu", capacity) / 1000,
             price=round(price.per_node_hour * _MILLION) if price is not None else None,
             currency=price.currency if price is not None else "",

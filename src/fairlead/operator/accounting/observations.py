@@ -6,7 +6,7 @@ import msgspec
 
 from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.kinds.node_pool import NodePoolSpec
-from fairlead.cluster import views
+from fairlead.cluster import device_views, views
 from fairlead.operator.accounting.node_intervals import NodeView
 from fairlead.operator.accounting.scaler_intervals import ScalerView
 from fairlead.operator.use import Used
@@ -52,11 +52,27 @@ class ScalerObserved(msgspec.Struct, frozen=True):
     at: float = 0.0
 
 
-Observation = PodObserved | JobObserved | NodeObserved | PoolObserved | ScalerObserved | Used
+class SliceObserved(msgspec.Struct, frozen=True):
+    """A ResourceSlice as it is; view: None where it is gone."""
+
+    name: str
+    view: device_views.ResourceSlice | None
+    at: float = 0.0
+
+
+class ClaimObserved(msgspec.Struct, frozen=True):
+    """A ResourceClaim as it is; view: None where it is gone."""
+
+    key: str
+    view: device_views.ResourceClaim | None
+    at: float = 0.0
+
+
+Observation = PodObserved | JobObserved | NodeObserved | PoolObserved | ScalerObserved | SliceObserved | ClaimObserved | Used
 
 
 def subject(observed: Observation) -> str:
     """The object of an observation, `namespace/name`."""
     if isinstance(observed, Used):
         return ""
-    return observed.name if isinstance(observed, NodeObserved | PoolObserved) else observed.key
+    return observed.name if isinstance(observed, NodeObserved | PoolObserved | SliceObserved) else observed.key
