@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.simulated.transport import SimulatedTransport
@@ -12,6 +12,7 @@ from fairlead.observability.history import HistoryError, SchemaError, Stay, Want
 from fairlead.observability.store import History
 from fairlead.operator.app import Operator, Options
 from fairlead.operator.recorder import Recorder
+from fairlead.simulation import device_work
 from fairlead.simulation.chaos import silence
 from fairlead.simulation.world import World
 from tests.observability.histories import everything, execute
@@ -135,5 +136,55 @@ def test_a_schema_that_was_upgraded_meanwhile_ends_the_operator_that_leads(datab
         with pytest.raises(SchemaError, match="schema version 5, this program knows versions up to 4"):
             await operator.run()
         operator.recorder.history.close()
+
+    on_virtual_time(story)
+
+
+def test_devices_of_claims_are_recorded(database):
+    async def story(world, client):
+        device_work.install(world, 2)
+        recorder = Inline(client, database)
+        running = asyncio.gather(recorder.run(), recorder.open())
+        await asyncio.sleep(12.0)
+        stays = {stay.node: stay.gpus for stay in recorder.history.open_stays()}
+        assert stays[f"{device_work.POOL}-000"] == 4.0
+        assert stays[f"{device_work.POOL}-001"] == 8.0
+        name = f"{device_work.POOL}-001"
+        spec = {**bound("p")["spec"], "nodeName": name, "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}
+        made = world.api.create(world.api.served("v1", "pods"), "default", {**bound("p"), "spec": spec})
+        claims = world.api.served("resource.k8s.io/v1", "resourceclaims")
+        claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
+        claim = world.api.create(claims, "default", {**claim, "spec": device_work.spec_of("gpu")})
+        results = [{"request": "gpu", "driver": device_work.DRIVER, "pool": name, "device": "gpu-3"}]
+        users = [{"resource": "pods", "name": "p", "uid": made["metadata"]["uid"]}]
+        status = {"allocation": {"devices": {"results": results}}, "reservedFor": users}
+        world.api.update(claims, "default", "c", {**claim, "status": status}, subresource="status")
+        await asyncio.sleep(5.0)
+        (entry,) = recorder.history.jobs(Wanted(), client.clock())
+        assert (entry.job.name, entry.runs) == ("p", 1)
+        assert entry.gpu_seconds > 0
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    on_virtual_time(story)
+
+
+def test_without_rights_on_devices_the_rest_is_recorded(database):
+    async def story(world, client):
+        asked = client.get
+
+        async def get(path, **query):
+            if "resource.k8s.io" in path:
+                raise ApiError(403, "Forbidden", "not yours")
+            return await asked(path, **query)
+
+        client.get = get
+        world.api.create(world.api.served("v1", "pods"), "default", bound("p"))
+        recorder = Inline(client, database)
+        running = asyncio.gather(recorder.run(), recorder.open())
+        await asyncio.sleep(15.0)
+        assert [each.job.name for each in recorder.history.jobs(Wanted(), client.clock())] == ["p"]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
     on_virtual_time(story)

@@ -148,14 +148,12 @@ STORAGE = (
     ),
     _stored("attachment", "VolumeAttachment", _STORAGE, "volumeattachments", storage_views.Attachment, storage.Attachment),
 )
+SLICE: Kind[device_views.ResourceSlice] = _allocated("resourceslice", "ResourceSlice", device_views.ResourceSlice, dra.Slice)
 RESOURCE_CLAIM: Kind[device_views.ResourceClaim] = _allocated(
     "resourceclaim", "ResourceClaim", device_views.ResourceClaim, dra.DeviceClaim, _key
 )
-RESOURCE_SLICE: Kind[device_views.ResourceSlice] = _allocated(
-    "resourceslice", "ResourceSlice", device_views.ResourceSlice, dra.Slice
-)
 DEVICES = (
-    RESOURCE_SLICE,
+    SLICE,
     _allocated("deviceclass", "DeviceClass", device_views.DeviceClass, dra.DeviceClass, plural="deviceclasses"),
     _allocated("resourceclaimtemplate", "ResourceClaimTemplate", device_views.ResourceClaimTemplate, dra.DeviceTemplate, _key),
     RESOURCE_CLAIM,

@@ -121,6 +121,13 @@ OF_OPERATOR = (
         _WATCH,
         needs=_HISTORY,
     ),
+    Rule(
+        "devices that nodes publish and claims hold, for the history",
+        "resource.k8s.io",
+        "resourceslices resourceclaims",
+        _WATCH,
+        needs=_HISTORY,
+    ),
     Rule("Jobs, to group, suspend and resume them", "batch", "jobs", f"{_READ} patch"),
     Rule("the same for JobSets, where they are installed", "jobset.x-k8s.io", "jobsets", f"{_READ} patch"),
     Rule("the same for LeaderWorkerSets, which cannot be suspended", "leaderworkerset.x-k8s.io", "leaderworkersets", _WATCH),

@@ -17,7 +17,8 @@ from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.kinds.rules import strict
 from fairlead.cluster import views
-from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kinds import RESOURCE_CLAIM, SLICE
+from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable
 from fairlead.cluster.kubernetes.discovery import until_served
 from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
@@ -27,12 +28,14 @@ from fairlead.observability.store import History
 from fairlead.operator.accounting.accounting import Accounting
 from fairlead.operator.accounting.node_intervals import NodeView, PoolView
 from fairlead.operator.accounting.observations import (
+    ClaimObserved,
     JobObserved,
     NodeObserved,
     Observation,
     PodObserved,
     PoolObserved,
     ScalerObserved,
+    SliceObserved,
 )
 from fairlead.operator.accounting.scaler_intervals import PATH as _SCALERS
 from fairlead.operator.accounting.scaler_intervals import ScalerView
@@ -52,6 +55,8 @@ _ALIVE = 60.0  # seconds between two notes that nothing was missed
 _ADD_UP = 600.0  # seconds until it is asked again whether a day is to be added up
 _MOST_KEPT = 200_000  # changes that wait for a database which cannot be reached
 _DAY = 86400.0
+_WITHOUT_DEVICES = 10.0  # seconds for which devices are waited for
+_DEVICES, _NOT_FOUND = "resource.k8s.io/v1", 404
 _POD = About("v1", "Pod")
 
 View = TypeVar("View", bound=msgspec.Struct)
@@ -98,7 +103,7 @@ class Recorder:
             lambda *fault: self._unreported.append(fault),
         )
         self._observed: list[Observation] = []
-        self._missing = {"database", "pods", "namespaces", "jobs", "groups", "nodes", "pools"}
+        self._missing = {"database", "pods", "namespaces", "jobs", "groups", "nodes", "pools", "resourceslices", "resourceclaims"}
         # Called once everything that exists is known: ends the rows of what went while no recorder ran.
         self._closing = [self._accounting.close_others]
         self._written = self._forgot = self._added_up = 0.0
@@ -156,6 +161,8 @@ class Recorder:
                 for each in self._informers:
                     group.create_task(self.faults.kept("history.watch", each.run))
                 group.create_task(self.faults.kept("history.watch", self._follow_scalers))
+                group.create_task(self.faults.kept("history.watch", self._follow_devices))
+                group.create_task(self._begin_without_devices())
                 if self.use is not None:
                     group.create_task(self.faults.kept("history.use", self.use.run))
                 while True:
@@ -175,6 +182,41 @@ class Recorder:
             self._observer(ScalerObserved),
             lambda: self._closing.append(self._accounting.close_scalers),
         ).run()
+
+    async def _follow_devices(self) -> None:
+        """Devices of `resource.k8s.io`: not all API servers serve them."""
+        while True:
+            try:
+                await self.client.get(f"/apis/{_DEVICES}")
+                break
+            except Unreachable:
+                await asyncio.sleep(_EVERY / self.speed)
+            except ApiError as error:
+                if error.code != _NOT_FOUND:
+                    break  # what is wrong the informers report
+                self._listed(SLICE.plural)
+                self._listed(RESOURCE_CLAIM.plural)
+                await until_served(self.client, _DEVICES, SLICE.plural, speed=self.speed)
+                break
+        slices = Informer(
+            self.client,
+            SLICE.path,
+            SLICE.view,
+            self._observer(SliceObserved),
+            lambda: self._listed(SLICE.plural),
+            key=lambda metadata: metadata.name,
+        )
+        listed = lambda: self._listed(RESOURCE_CLAIM.plural)  # noqa: E731
+        claims = Informer(self.client, RESOURCE_CLAIM.path, RESOURCE_CLAIM.view, self._observer(ClaimObserved), listed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(slices.run())
+            group.create_task(claims.run())
+
+    async def _begin_without_devices(self) -> None:
+        """Without rights on devices the rest is recorded all the same."""
+        await asyncio.sleep(_WITHOUT_DEVICES / self.speed)
+        self._listed(SLICE.plural)
+        self._listed(RESOURCE_CLAIM.plural)
 
     def _listed(self, what: str) -> None:
         self._missing.discard(what)

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.cluster import targets, views
-from fairlead.cluster.kinds import POD, POD_GROUP, QUEUE, RESERVATION, RESOURCE_CLAIM, RESOURCE_SLICE, Kind, Watch, watched
+from fairlead.cluster.kinds import POD, POD_GROUP, QUEUE, RESERVATION, RESOURCE_CLAIM, SLICE, Kind, Watch, watched
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.device_claims import DeviceClaims
@@ -116,7 +116,7 @@ class KubernetesCluster:
         if kind is RESOURCE_CLAIM:
             self._claims.note(changes)
         events = self.translator.translate(kind, changes)
-        if kind is RESOURCE_SLICE:
+        if kind is SLICE:
             self._claims.note_slices(events)
         if events:
             self._sink(events)

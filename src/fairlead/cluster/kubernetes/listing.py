@@ -22,6 +22,7 @@ from fairlead.cluster.kinds import (
     QUEUE,
     RESERVATION,
     SERVICE_CLASS,
+    SLICE,
     Kind,
 )
 from fairlead.cluster.kubernetes.client import ApiError, Client
@@ -71,7 +72,7 @@ async def _list_devices(client: Client, objects: Objects) -> None:
         except ApiError as error:
             if error.code not in (403, 404):
                 raise
-            if kind is DEVICES[0]:
+            if kind is SLICE:
                 return
 
 
