@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.simulation.lab import Lab, LabSummary
 
 _DAY, _QUARTERS = 86_400.0, 96  # seconds, quarters of an hour
+_OF_MIG = 16  # one of so many nodes is of the MIG pool
 _FRAMES = 8.0  # a second
 _ONCE = 12.0  # seconds that `--once` takes on a terminal
 _COLOURS = {"vision": "cyan", "language": "magenta", "robotics": "yellow", "default": "green"}
@@ -69,7 +70,7 @@ def _day(nodes: int, jobs: int, seed: int) -> LabSummary:
     from fairlead.simulation.lab import Lab, quiet
 
     async def main() -> LabSummary:
-        lab = Lab(nodes=nodes, jobs=jobs, seed=seed)
+        lab = Lab(nodes=nodes, jobs=jobs, seed=seed, mig=_mig(nodes))
         lab.start()
         with progress("minutes of the day") as report:
             for quarter in range(1, _QUARTERS + 1):
@@ -97,7 +98,7 @@ async def _live(
     from fairlead.simulation.world import OperatorProcess
 
     quiet()
-    lab = Lab(nodes=nodes, jobs=jobs, seed=seed, speed=speed, start=time.time())
+    lab = Lab(nodes=nodes, jobs=jobs, seed=seed, speed=speed, start=time.time(), mig=_mig(nodes))
     async with Server(lab.world.wire, port=port) as server:
         server.write_kubeconfig(path)
         if not console.is_terminal or until is None:
@@ -121,6 +122,11 @@ async def _live(
             await lab.process.kill()
             with contextlib.suppress(OSError):
                 path.unlink()  # it leads nowhere from now on
+
+
+def _mig(nodes: int) -> int:
+    """How many nodes of the demo are of the MIG pool."""
+    return max(1, nodes // _OF_MIG)
 
 
 def _head(lab: Lab) -> str:
@@ -151,6 +157,8 @@ def _pools(lab: Lab) -> RenderableType:
     from rich.panel import Panel
     from rich.text import Text
 
+    from fairlead.scheduler.overview.nodes import gpus_of
+
     nodes = lab.state.nodes
     text = Text()
     for pool, names in lab.world.pools.items():
@@ -159,11 +167,8 @@ def _pools(lab: Lab) -> RenderableType:
             row = nodes.rows.get(name)
             if row is None:
                 continue
-            free = nodes.devices.states[nodes.device.item(row)]
-            owner = ["dim"] * len(free)
-            for task in nodes.pods[row].values():
-                for device in task.devices:
-                    owner[device] = _COLOURS.get(task.queue, "white")
+            free, owners = gpus_of(lab.state, row)
+            owner = ["dim" if each is None else _COLOURS.get(each, "white") for each in owners]
             for left, colour in zip(free, owner, strict=True):
                 text.append("·" if left == 1000 else "█" if left == 0 else "▄", style=colour)
             text.append(" ")

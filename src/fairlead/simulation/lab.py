@@ -22,6 +22,7 @@ from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.scheduler.decision_log import LogWriter
 from fairlead.scheduler.options import Options
+from fairlead.simulation import mig_pool
 from fairlead.simulation.tenants import Tenants
 from fairlead.simulation.workload import TEAMS, Job, day
 from fairlead.simulation.world import POOLS, START, Process, World
@@ -51,7 +52,10 @@ class LabSummary(msgspec.Struct):
 
 
 class Lab:
-    """Make it on a running loop, `start` it, and let the loop run. speed: simulated seconds per second of the loop."""
+    """Make it on a running loop, `start` it, and let the loop run. speed: simulated seconds per second of the loop.
+
+    mig: how many of the nodes are of the MIG pool.
+    """
 
     def __init__(
         self,
@@ -62,10 +66,13 @@ class Lab:
         speed: float = 1.0,
         start: float = START,
         recorder: Recorder | None = None,
+        mig: int = 0,
     ) -> None:
         self.jobs_a_day = jobs
         self.seed = seed
-        self.world = World(nodes=nodes, seed=seed, speed=speed, start=start, plan=FaultPlan(seed))
+        self.mig = mig
+        self.world = World(nodes=nodes - mig, seed=seed, speed=speed, start=start, plan=FaultPlan(seed))
+        mig_pool.install(self.world, mig)
         self.log: deque[str] = deque(maxlen=8)
         self.tenants = Tenants(self.world, self._day(0), notice=self.log.append)
         # The lease counts real seconds; in the lab no other process wants it.
@@ -96,6 +103,8 @@ class Lab:
 
     def _day(self, number: int) -> list[Job]:
         made = day(self.seed + number, self.jobs_a_day, tuple(pool.name for pool in POOLS))
+        if self.mig:
+            made = mig_pool.with_partitions(made, self.seed + number)
         if not number:
             return made
         return [msgspec.structs.replace(job, name=f"{job.name}-d{number + 1}") for job in made]

@@ -64,6 +64,24 @@ def _line(state: ClusterState, name: str, row: int, seen_from: str, *, down: boo
     )
 
 
+def gpus_of(state: ClusterState, row: int) -> tuple[list[int], list[str | None]]:
+    """Of each GPU of a row, as they are drawn: thousandths left, and a queue whose pods hold of it; None: none does."""
+    table, free = state.nodes, _free(state, row)
+    gpus = table.claimed.gpus_on(row)
+    owner: list[str | None] = [None] * len(free)
+    at = {each: number for number, each in enumerate(gpus, len(free) - len(gpus))}
+    for task in table.pods[row].values():
+        for device in task.devices:
+            owner[device] = task.queue
+        for use in task.pod.claims:
+            allocation = state.device_claims.allocation_of(use.key)
+            for chosen in allocation.devices if allocation is not None else ():
+                part = table.claimed.gpus.part(chosen)
+                if part is not None and (number := at.get((part.driver, part.pool, part.gpu))) is not None:
+                    owner[number] = task.queue
+    return free, owner
+
+
 def _free(state: ClusterState, row: int) -> list[int]:
     """Thousandths left of each GPU. Where plugins and drivers may offer the same GPUs, the last of these are the drivers'."""
     table = state.nodes
