@@ -108,4 +108,4 @@ class Moving(Shaken):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_devices_are_given_once_while_pods_move(seed):
-    come_to_rest(Moving(seed))
+    come_to_rest(Moving(seed), seed)

@@ -331,10 +331,10 @@ class World:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_devices_are_given_once_whatever_happens(seed):
-    come_to_rest(World(seed))
+    come_to_rest(World(seed), seed)
 
 
-def come_to_rest(world):
+def come_to_rest(world, seed):
     """Whatever happens in a world, it is judged at each step, and once everything comes to rest."""
     actions = (world.create, world.create, world.control, world.end, world.drive, world.deliver, world.deliver, world.decide)
     for _ in range(120):

@@ -7,6 +7,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.dra import model
 from fairlead.core.dra.model import Allocation, Ask, Chosen, Claim, DeviceClaim, DeviceClass, DeviceId, DeviceTemplate, Request
+from fairlead.core.forecast import forecast
 from fairlead.core.links.matrix import links_of
 from fairlead.core.model.pods import DeviceUse
 from fairlead.core.model.selectors import Requirement, SelectorTerm
@@ -417,3 +418,19 @@ def test_claims_that_differ_in_parameters_of_drivers_share_the_verdicts_of_nodes
         state.remove_pod(f"uid-p{each}")
     run(state, 1.0)
     assert len(state.device_claims.verdicts) == 0, "they go with the shapes"
+
+
+def test_jobs_with_claims_are_forecast_when_their_devices_come_free():
+    asked = [claim(name, *counts) for name, counts in (("c", (2,)), ("d", (1,)), ("e", (3,)))]
+    taken = [
+        claim("x", allocation=held("a", "gpu-0"), users=("uid-x",)),
+        claim("y", allocation=held("a", "gpu-1"), users=("uid-y",)),
+    ]
+    running = [uses("x", "x", at="a", started=0.0, expected=600.0), uses("y", "y", at="a", started=0.0, expected=1200.0)]
+    waiting = [uses("p", "c", created=1.0), uses("q", "d", created=2.0), uses("r", "e", created=3.0)]
+    state = state_of(gpus("a", 2), *asked, *taken, pods=[*running, *waiting])
+    assert placed(run(state)) == {}
+    found = {job.removeprefix("uid-"): start for job, start in forecast(state, 0.0).items()}
+    assert found.keys() == {"p", "q"}, "no node has three"
+    assert found["q"] == 600.0
+    assert found["p"] >= 1200.0

@@ -5,8 +5,10 @@ the order in which queues and their jobs are served, within the limits of queues
 to a job that attained less (`queues/time_slices.py`), and is not simulated further. A job within its queue's share starts at the
 latest when its wait for that share is over (`shareWaitSeconds`); which victims leave for it is not simulated. Amounts are
 simulated, on copies. Devices, relations between pods, limits of users, and earlier evictions for priority or shares are left
-out, so a start may come sooner or later. Jobs with ResourceClaims are foretold only where nodes are reserved for them. A job that
-starts in the forecast and has no known run time is expected to run for the median of the jobs that ended, else for an hour.
+out, so a start may come sooner or later. Devices of claims are one amount of GPUs on the nodes that have such devices: which of
+them are free together is not simulated, and devices that are no GPUs are not counted; where nodes are reserved for a job with
+claims, its start is known by that. A job that starts in the forecast and has no known run time is expected to run for the median
+of the jobs that ended, else for an hour.
 
 When a pod ends, all pending shapes are recounted on its row at once (`pods/capacity`). `queues/forecast_lines` answers which
 lines of equal jobs fit then, and which is next. Shapes and lines of which nothing waits any more are left out from time to time.
@@ -66,7 +68,7 @@ class _Play:
         self.state, self.now = state, now
         self.used = {name: dict(node.used) for name, node in state.queues.queues.items()}
         self.guarantees = state.queues.guarantees.copy(UndoLog())
-        self.capacity = Capacity(state.nodes, self._running())
+        self.capacity = Capacity(state.nodes, self._running(), state.device_claims.rows_for)
         self.starts: dict[str, float] = {}
         self.share_starts: dict[str, float] = {}  # job -> when it starts at the latest, by its queue's share
         self._orders = 0
@@ -119,8 +121,8 @@ class _Play:
                 continue
             needs: dict[int, int] = {}
             core = units[0].tasks[: units[0].need]
-            if any(task.shape.spec.devices for task in core):
-                continue  # amounts do not show devices of claims: it is foretold once it has a reservation
+            if any(need.served for task in core for need in task.shape.spec.devices):
+                continue  # whether devices or amounts serve it depends on the node: its start is known once nodes are reserved for it
             for task in core:
                 place, _ = shapes.setdefault(task.shape.number, (len(shapes), task.ranking))
                 needs[place] = needs.get(place, 0) + 1

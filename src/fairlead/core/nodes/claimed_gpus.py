@@ -68,6 +68,7 @@ class ClaimedGpus:
 
     def __init__(self, nodes: Rows) -> None:
         self.gpus = Gpus()
+        self.seen = 0  # slices of all drivers that came, changed or went
         self._nodes = nodes
         self._holdings: Holdings | None = None
         self._more: Ints = np.zeros(0, np.int64)  # thousandths that a row has beyond those of device plugins
@@ -89,11 +90,13 @@ class ClaimedGpus:
 
     def put(self, item: Slice) -> None:
         """A slice came or changed."""
+        self.seen += 1
         if self.gpus.put(item):
             self._changed()
 
     def remove(self, name: str) -> None:
         """A slice is gone."""
+        self.seen += 1
         if self.gpus.remove(name):
             self._changed()
 

@@ -14,12 +14,14 @@ import msgspec
 from fairlead.core.dra import model
 from fairlead.core.dra.model import Allocation, DeviceClaim, DeviceClass, DeviceObject, DeviceTemplate, Slice
 from fairlead.core.model.allocations import DeviceId, FailedDevice
+from fairlead.core.model.arrays import Mask
 from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod
 from fairlead.core.model.transactions import DeviceChoice
 from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.nodes.claims_by_pool import ClaimsByPool
 from fairlead.core.nodes.device_failures import DeviceFailures
 from fairlead.core.nodes.device_needs import DeviceNeeds
+from fairlead.core.nodes.device_rows import DeviceRows
 from fairlead.core.nodes.device_verdicts import SharedVerdicts
 from fairlead.core.nodes.extended_resources import ExtendedResources, content_of
 from fairlead.core.nodes.node_devices import NodeDevices
@@ -51,6 +53,7 @@ class DeviceClaims:
         nodes.claimed.follow(self)
         self.wants = DeviceNeeds(self.devices, self.classes, self._asks_of)
         self.extended = ExtendedResources(self.classes)
+        self.rows = DeviceRows(self.devices, self.classes)
         self._nodes, self._log = nodes, log
         self._counted: dict[str, Allocation] = {}  # what is in `held` for a claim
         self._placed: dict[str, int] = {}  # claim -> pods on rows that use it
@@ -293,6 +296,12 @@ class DeviceClaims:
     def users_with_places(self, key: str) -> int:
         """How many pods with places use a claim."""
         return self._placed.get(key, 0)
+
+    def rows_for(self, needs: tuple[DeviceNeed, ...], count: int) -> Mask:
+        """For each of so many rows whether its node could have devices for these needs one day."""
+        allocated = (self.allocation_of(need.claim) if need.claim and not need.missing else None for need in needs)
+        asked = [(need, self.wants.content(need.content), each) for need, each in zip(needs, allocated, strict=True)]
+        return self.rows.serving(asked, count)
 
     def is_given(self, key: str) -> bool:
         """Whether the pod that uses a claim leaves, so that the claim has its devices only until then."""

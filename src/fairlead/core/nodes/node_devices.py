@@ -54,7 +54,7 @@ class NodeDevices:
         self.column: Ints = np.zeros(0, np.int64)
         self.everywhere = 0
         self.known: dict[model.DeviceId, model.Device] = {}
-        self._nodes, self._log = nodes, log
+        self.nodes, self._log = nodes, log
         self._slices: dict[str, None] = {}
         self._stand_ins: dict[model.DeviceId, model.Device] = {}  # for counters of which others get a part
         self._all = ChainMap(self.known, self._stand_ins)
@@ -91,7 +91,7 @@ class NodeDevices:
 
     def put(self, item: Slice) -> None:
         """A slice came or changed."""
-        self._nodes.claimed.put(item)
+        self.nodes.claimed.put(item)
         self._slices[item.name] = None
         self._follow(self.slices.get(item.name), item)
         self.sizes.put(item)
@@ -100,7 +100,7 @@ class NodeDevices:
     def remove(self, name: str) -> None:
         """A slice is gone; one that is not known is no news."""
         if self._slices.pop(name, "") is None:
-            self._nodes.claimed.remove(name)
+            self.nodes.claimed.remove(name)
             self._follow(self.slices.get(name), None)
             self.sizes.remove(name)
             self._outdate(self.slices.remove(name))
@@ -149,7 +149,7 @@ class NodeDevices:
 
     def state_of(self, row: int) -> NodeState | None:
         """What the node of a row can use; None: there is no node."""
-        node = self._nodes.objects[row]
+        node = self.nodes.objects[row]
         if node is None:
             return None
         version = self.column.item(row), self.everywhere
@@ -169,7 +169,7 @@ class NodeDevices:
 
         There could be as many as are held, and would fit beside that if no others were made.
         """
-        claimed = self._nodes.claimed
+        claimed = self.nodes.claimed
         if not claimed.gpus_on(row):
             return []
         held, state = claimed.used(row).parts, self.state_of(row)
@@ -188,12 +188,12 @@ class NodeDevices:
 
     def place_of(self, row: int) -> Place | None:
         """The node of a row with its devices, for the allocation of gangs."""
-        state, node = self.state_of(row), self._nodes.objects[row]
+        state, node = self.state_of(row), self.nodes.objects[row]
         return gangs.Place(node, state.inventory) if state is not None and node is not None else None
 
     def rows_of(self, pool: PoolId) -> list[int]:
         """The rows from where a pool can be used, in order."""
-        reached, nodes = self.slices.reached(pool), self._nodes
+        reached, nodes = self.slices.reached(pool), self.nodes
         if reached.everywhere:
             return sorted(nodes.rows.values())
         found = {nodes.rows[name] for name in reached.names if name in nodes.rows}
@@ -208,7 +208,7 @@ class NodeDevices:
         return self.column[:count]
 
     def _touch(self, name: str) -> None:
-        row = self._nodes.rows.get(name)
+        row = self.nodes.rows.get(name)
         if row is not None:
             self._touch_row(row)
 

@@ -1,16 +1,18 @@
 """Capacity: how many more pods of each of some shapes every row takes, by amounts, on copies of what is free now.
 
-A fraction of a device holds its part of the row's: devices are not counted one by one. What a pod that comes or goes changes is
+A fraction of a device holds its part of the row's: devices are not counted one by one. GPUs of claims are one more amount, of the
+nodes that have such devices. What a pod that comes or goes changes is
 one operation over all shapes on its row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fairlead.core.model.arrays import Ints
+from fairlead.core.model.arrays import Ints, Mask
+from fairlead.core.model.pods import DeviceNeed
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.ranking import Ranking
@@ -21,18 +23,28 @@ MANY = 1 << 40
 """More than any row takes, and of many rows the sum is still no overflow."""
 
 Demand = tuple[tuple[int, int], ...]
+RowsFor = Callable[[tuple[DeviceNeed, ...], int], Mask]
 
 
 class Capacity:
-    """total: how many pods of each shape all rows take. demands: what one of each takes. counted: amounts compared so far."""
+    """total: how many pods of each shape all rows take. demands: what one of each takes. counted: amounts compared so far.
 
-    def __init__(self, nodes: NodeTable, running: Iterable[Task]) -> None:
-        self._nodes = nodes
+    rows_for: which of so many rows could have devices for needs by claims; None: claims are not counted.
+    """
+
+    def __init__(self, nodes: NodeTable, running: Iterable[Task], rows_for: RowsFor | None = None) -> None:
+        self._nodes, self._rows_for = nodes, rows_for
         self._rows = nodes.count
         self._free: Ints = nodes.matrix[: len(nodes.free), : self._rows].copy()
         self._devices = {nodes.resources[name] for name in nodes.gpu_resources if name in nodes.resources}
         for column in self._devices:
             self._free[column] = np.clip(self._free[column], -MANY, MANY) * WHOLE
+        self._claims = -1  # the line of GPUs by claims
+        if nodes.claimed.any and rows_for is not None:
+            self._claims = len(self._free)
+            claimed = nodes.claimed
+            free = [len(claimed.gpus_on(row)) * WHOLE - claimed.used(row).milli for row in range(self._rows)]
+            self._free = np.concatenate([self._free, np.array([free], np.int64)])
         for task in running:
             shape = task.shape
             if shape.gpus and shape.gpu_milli < WHOLE:
@@ -43,6 +55,12 @@ class Capacity:
 
     def demand_of(self, shape: Shape) -> Demand:
         """What a pod of a shape takes: (column, amount), devices in milli."""
+        demand = self._of_resources(shape)
+        if self._claims >= 0 and shape.claimed_milli:
+            demand = (*demand, (self._claims, shape.claimed_milli))
+        return demand
+
+    def _of_resources(self, shape: Shape) -> Demand:
         if shape.gpus and shape.gpu_milli < WHOLE:
             return (*shape.demand, *((column, shape.device_milli) for column in sorted(self._devices)[:1]))
         return tuple(
@@ -58,6 +76,8 @@ class Capacity:
         free = np.maximum(self._free, 0)
         for number, (ranking, demand) in enumerate(zip(rankings, self.demands, strict=True)):
             self._usable[number] = ranking.admitted(slice(0, self._rows)) & self._nodes.open[: self._rows]
+            if self._rows_for is not None and ranking.shape.spec.devices:
+                self._usable[number] &= self._rows_for(ranking.shape.spec.devices, self._rows)
             for column, amount in demand:
                 self._amounts[number, column] = amount
                 np.minimum(self._held[number], free[column] // amount, out=self._held[number])
