@@ -16,8 +16,9 @@ POOL = "mig"
 MODEL = Model("mig", 4, "A100-40GB")
 TEMPLATES = {"mig-1g": "1g.5gb", "mig-3g": "3g.20gb"}
 """ResourceClaimTemplate of each team -> the profile that it asks for."""
-_PART = 1 / 3  # of interactive jobs
+_PART = 1 / 12  # of interactive jobs
 _LARGE = 0.25  # of these
+_LONGER = 4.0  # times as long as others: few are enough to show
 
 
 def install(world: World, count: int) -> None:
@@ -58,6 +59,6 @@ def with_partitions(jobs: list[Job], seed: int) -> list[Job]:
         chosen, large = draw.random() < _PART, draw.random() < _LARGE
         if chosen and job.kind == "interactive":
             claim = "mig-3g" if large else "mig-1g"
-            job = msgspec.structs.replace(job, claim=claim, milli=1000, gpus=1, cpu_milli=2000)  # noqa: PLW2901
+            job = msgspec.structs.replace(job, claim=claim, milli=1000, gpus=1, cpu_milli=2000, duration=_LONGER * job.duration)  # noqa: PLW2901
         made.append(job)
     return made
