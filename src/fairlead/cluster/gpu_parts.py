@@ -9,8 +9,7 @@ from fairlead.core.mig.parts import NOT_KNOWN, milli_of, sharing_of
 from fairlead.core.mig.parts import WHOLE as GPU
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.units import WHOLE
-from fairlead.core.nodes.claimed_gpus import beyond
-from fairlead.core.nodes.gpu_kinds import gpus_of
+from fairlead.core.nodes.gpu_kinds import beyond, gpus_of
 
 
 def held_milli(spec: PodSpec, labels: Mapping[str, str] | None = None) -> int:

@@ -6,7 +6,7 @@ of them are the same: the node has as many as the larger of both, and all that p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -14,12 +14,11 @@ import numpy as np
 from fairlead.core.dra.gpus import Gpus, Part
 from fairlead.core.dra.model import Chosen, Device, Slice
 from fairlead.core.dra.reach import reaches
-from fairlead.core.mig.parts import PartTable, milli_of, sharing_of
+from fairlead.core.mig.parts import PartTable
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.nodes import Node
 from fairlead.core.model.units import WHOLE
-
-_PREFIX = "gpu."
+from fairlead.core.nodes.gpu_kinds import beyond
 
 
 class Holdings(Protocol):
@@ -225,21 +224,3 @@ def _with(used: Used | None, part: Part, *, closed: bool) -> Used:
     if part.name and not closed:
         used.parts[part.name, part.milli] = used.parts.get((part.name, part.milli), 0) + 1
     return used._replace(milli=used.milli + part.milli, closed=used.closed + (part.milli if closed else 0))
-
-
-def beyond(
-    offered: Mapping[str, int], amounts: Mapping[str, int], labels: Mapping[str, str], resources: Iterable[str], table: PartTable
-) -> int:
-    """Thousandths of GPUs that a node's drivers offer beyond its device plugins: of each vendor the larger of both counts.
-
-    offered: driver -> thousandths. amounts: of resources that the node offers. resources: those that are whole GPUs. The vendor
-    of `gpu.nvidia.com` is that of `nvidia.com/gpu`.
-    """
-    sharing, found = sharing_of(labels), 0
-    for driver, milli in offered.items():
-        vendor, by_plugin = driver.removeprefix(_PREFIX), 0
-        for resource, amount in amounts.items():
-            if resource.partition("/")[0] in (driver, vendor):
-                by_plugin += amount * (milli_of(resource, sharing, table) or (WHOLE if resource in resources else 0))
-        found += max(0, milli - by_plugin)
-    return found

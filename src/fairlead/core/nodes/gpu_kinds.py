@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from fairlead.core.mig.parts import NO_TABLE, WHOLE, PartTable, Sharing, counts, milli_of
+from collections.abc import Iterable, Mapping
+
+from fairlead.core.mig.parts import NO_TABLE, WHOLE, PartTable, Sharing, counts, milli_of, sharing_of
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.units import WHOLE as UNIT
 
 Parted = tuple[tuple[str, int], ...]
 """What a pod asks for of resources that count as GPUs of NVIDIA: (resource, thousandths of one)."""
+
+_DRIVER = "gpu."
+"""With which the names of drivers for GPUs begin that publish ResourceSlices."""
 
 
 class Kind:
@@ -51,3 +56,21 @@ def gpus_of(spec: PodSpec, sharing: Sharing, table: PartTable) -> int:
     if spec.gpus and spec.gpu_milli < UNIT:
         held += spec.gpus * spec.gpu_milli * (milli_of(WHOLE, sharing, table) - UNIT) // UNIT
     return held
+
+
+def beyond(
+    offered: Mapping[str, int], amounts: Mapping[str, int], labels: Mapping[str, str], resources: Iterable[str], table: PartTable
+) -> int:
+    """Thousandths of GPUs that a node's drivers offer beyond its device plugins: of each vendor the larger of both counts.
+
+    offered: driver -> thousandths. amounts: of resources that the node offers. resources: those that are whole GPUs. The vendor
+    of `gpu.nvidia.com` is that of `nvidia.com/gpu`.
+    """
+    sharing, found = sharing_of(labels), 0
+    for driver, milli in offered.items():
+        vendor, by_plugin = driver.removeprefix(_DRIVER), 0
+        for resource, amount in amounts.items():
+            if resource.partition("/")[0] in (driver, vendor):
+                by_plugin += amount * (milli_of(resource, sharing, table) or (UNIT if resource in resources else 0))
+        found += max(0, milli - by_plugin)
+    return found
