@@ -122,7 +122,7 @@ class _Play:
             needs: dict[int, int] = {}
             core = units[0].tasks[: units[0].need]
             if any(need.served for task in core for need in task.shape.spec.devices):
-                continue  # whether devices or amounts serve it depends on the node: its start is known once nodes are reserved for it
+                continue  # which of devices and amounts serve it depends on the node: foretold once nodes are reserved for it
             for task in core:
                 place, _ = shapes.setdefault(task.shape.number, (len(shapes), task.ranking))
                 needs[place] = needs.get(place, 0) + 1
