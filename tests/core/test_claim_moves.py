@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.core.dra.model import DeviceClaim, DeviceTemplate
+from fairlead.core.dra.overlaps import Written
 from fairlead.core.model.pods import DeviceUse
 from fairlead.core.model.transactions import Preempt
 from tests.builders import pod, run, spec
@@ -46,6 +47,9 @@ class Moving(Shaken):
                 del self.slices[item.name]
             self.slices.update({item.name: item for item in halves(host, self.rnd.randint(2, 4))})
         self.events["slice"].clear()
+        self.written = Written()
+        for item in self.slices.values():
+            self.written.put_slice(item)
         self.restore()
         self.state.claims.upsert(TEMPLATE)
 
@@ -99,6 +103,9 @@ class Moving(Shaken):
     def to_make(self):
         """Pods that were evicted, whose controllers make others once they are gone."""
         return self.__dict__.setdefault("_to_make", set())
+
+    def judge_avoided(self, bindings):
+        """Devices of a place that is kept for a pod that moves were decided before, and may have failed since: they are tried."""
 
     def decide(self):
         before = set(self.deleted)

@@ -157,6 +157,7 @@ class Mixed(World):
 
     def drop(self, key):
         del self.claims[key]
+        self.written.remove(key)
         self.tell("claim", key)
 
     def release(self, binding):
