@@ -212,6 +212,8 @@ SIMULATED_START_FAILURE_ANNOTATION: Final = "fairlead.dev/simulated-start-failur
 """On a pod in a simulated cluster: why its containers do not start, as a kubelet reports it: `REASON` or `REASON: MESSAGE`."""
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+CLIQUE_LABEL: Final = "nvidia.com/gpu.clique"
+COMPUTE_DOMAIN_LABEL: Final = "resource.nvidia.com/computeDomain"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
 """Kubernetes' labels of nodes."""

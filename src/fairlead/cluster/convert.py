@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead.api import names, quantity, spans
 from fairlead.api.kinds import pod_group
+from fairlead.api.kinds.common import Topology
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster import bounds, grouping, pod_specs, selection, starting, targets, views
@@ -22,7 +23,7 @@ from fairlead.core.links import report
 from fairlead.core.links.matrix import Links, LinksError
 from fairlead.core.mig.parts import sharing_of
 from fairlead.core.model.disruption_budgets import DisruptionBudget
-from fairlead.core.model.groups import Completed, Group
+from fairlead.core.model.groups import Closeness, Completed, Group
 from fairlead.core.model.namespaces import Namespace
 from fairlead.core.model.nodes import Node, Taint
 from fairlead.core.model.pods import DeviceUse, Pod, PodSpec
@@ -333,7 +334,15 @@ def group(view: views.PodGroup) -> Group:
         (metadata.annotations or {}).get(names.PAUSED_ANNOTATION) == "true",
         names.MADE_FOR_LABEL in (metadata.labels or {}),
         (metadata.annotations or {}).get(names.ROLES_LABEL, ""),
+        closeness=_closeness(view.spec.topology),
     )
+
+
+def _closeness(topology: Topology | None) -> Closeness | None:
+    """What a topology asks for; None: nothing."""
+    if topology is None or not (topology.required or topology.preferred):
+        return None
+    return Closeness((topology.required,) if topology.required else (), topology.preferred or "")
 
 
 def _failed_starts(status: views.PodGroupStatus | None) -> FailedStarts | None:

@@ -15,7 +15,7 @@ from fairlead.api.kinds.service_class import TimeLimit, TimeSlicing
 from fairlead.api.quantity import QuantityError
 from fairlead.cluster import selection, views
 from fairlead.cluster.times import seconds
-from fairlead.core.model.nodes import NodePool, Reservation
+from fairlead.core.model.nodes import NetworkLevel, NodePool, Reservation
 from fairlead.core.model.queues import ForecastRecord, Queue, QueueResource, RunTimeRecord, UsageRecord, UserLimits
 from fairlead.core.model.selectors import Selector
 from fairlead.core.model.service_classes import ServiceClass
@@ -190,13 +190,19 @@ def all_acted_on(_: object) -> str:
 
 def node_pool(view: views.NodePool) -> NodePool:
     """A node pool as the core sees it. Raises `QuantityError`."""
-    return NodePool(view.metadata.name, _selected(view.spec.node_selector, "nodeSelector"))
+    levels = tuple(NetworkLevel(each.name, each.label) for each in view.spec.topology_levels or ())
+    for field in ("name", "label"):
+        given = [getattr(each, field) for each in levels]
+        twice = next((each for each in given if given.count(each) > 1), None)
+        if twice is not None:
+            raise QuantityError(f"topologyLevels: two levels have the {field} {twice!r}")
+    return NodePool(view.metadata.name, _selected(view.spec.node_selector, "nodeSelector"), levels)
 
 
 def pool_unsupported(view: views.NodePool) -> str:
     """The fields of a pool that this version accepts but does not act on, as a message; empty if there are none."""
     spec = view.spec
-    ignored = {"topologyLevels": spec.topology_levels, "size": spec.size, "relativeSpeed": spec.relative_speed}
+    ignored = {"size": spec.size, "relativeSpeed": spec.relative_speed}
     fields = [name for name, given in ignored.items() if given]
     return f"not acted on by this version: {', '.join(fields)}" if fields else ""
 

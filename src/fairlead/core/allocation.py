@@ -11,8 +11,11 @@ import numpy as np
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.gang_devices import place_members
+from fairlead.core.gang_topology import neighbourhoods
 from fairlead.core.model.arrays import Ints, Mask
+from fairlead.core.model.pods import Near
 from fairlead.core.pods.colocation import Homes, homes, kin
+from fairlead.core.pods.filters.network_topology import NetworkTopology
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.queues.reservations import Hold
@@ -95,6 +98,9 @@ def closed_to(state: ClusterState, task: Task, outside: Mask | None = None) -> M
     kept = state.reserved.closed(task) if state.reserved.holds else None
     limited = state.queues.limits.closed(task) if state.queues.tree.by_row else None
     closed = kept if limited is None else limited if kept is None else kept | limited
+    near = task.shape.spec.near
+    if near is not None and (far := state.network.closed(near)) is not None:
+        outside = far if outside is None else outside | far
     return closed if outside is None else outside if closed is None else closed | outside
 
 
@@ -146,6 +152,27 @@ def fits(state: ClusterState, unit: Unit) -> bool:
 
 def _gang(state: ClusterState, unit: Unit) -> list[Task] | Refused:
     """All of the needed members, then as many of the others as fit."""
+    near = unit.tasks[0].shape.spec.near
+    return _gang_anywhere(state, unit) if near is None else _gang_near(state, unit, near)
+
+
+def _gang_near(state: ClusterState, unit: Unit, near: Near) -> list[Task] | Refused:
+    """A gang whose members are to be close to one another: where that is best, else where it is allowed."""
+    refused: Refused | None = None
+    for rows in neighbourhoods(state, unit, near, lambda task: closed_to(state, task)):
+        with state.network.within(near.gang, rows):
+            outcome = _gang_anywhere(state, unit)
+        if isinstance(outcome, list):
+            return outcome
+        refused = outcome
+        if isinstance(refused, OverLimit) and not state.queues.tree.by_row:
+            return refused
+    if near.required and (refused is None or isinstance(refused, NoCapacity)):
+        return full_pool(state, unit.tasks[0]) or reserved_for_others(state, unit.tasks[0]) or NoCapacity(ReasonCode.TOPOLOGY)
+    return refused or _shut_out(state, unit.tasks[0])
+
+
+def _gang_anywhere(state: ClusterState, unit: Unit) -> list[Task] | Refused:
     groups = kin(unit.tasks[: unit.need])
     refused: Refused | None = None
     for home in homes(groups) if groups else (_ANYWHERE,):
@@ -261,7 +288,7 @@ def reserved_for_others(state: ClusterState, task: Task) -> ReservedForOthers | 
 
 def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Refused | None:
     """Place as many of these identical tasks as fit; returns why some did not."""
-    if tasks[0].ranking.relations or tasks[0].shape.wants_company:
+    if tasks[0].shape.wants_company or any(not isinstance(each, NetworkTopology) for each in tasks[0].ranking.relations):
         return _one_by_one(state, tasks, placed, outside)
     ranking = tasks[0].ranking
     while tasks:

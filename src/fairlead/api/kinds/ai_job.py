@@ -6,7 +6,18 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fairlead.api.kinds.common import MEMBERS, SPAN, WORKLOAD_TYPE, Conditions, Duration, Kind, Metadata, StartTimeout, Time
+from fairlead.api.kinds.common import (
+    MEMBERS,
+    SPAN,
+    WORKLOAD_TYPE,
+    Conditions,
+    Duration,
+    Kind,
+    Metadata,
+    StartTimeout,
+    Time,
+    Topology,
+)
 from fairlead.api.kinds.rules import Rule
 from fairlead.api.kinds.service_class import UtilizationPolicy
 
@@ -133,6 +144,7 @@ class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     depends_on: Annotated[list[Dependency], Rule(max_length=64, description="Jobs that must end before; all of them.")] = []
     array: Array | None = None
     start_timeout: StartTimeout | None = None
+    topology: Topology | None = None
     success_policy: SuccessPolicy | None = None
     suspend: Annotated[bool, Rule(description="Set by the user. While it is true, the job has no pods.")] = False
     ttl_after_finished: Duration | None = None

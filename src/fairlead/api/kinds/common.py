@@ -74,6 +74,29 @@ Conditions = Annotated[
 """One for each type, so that several writers each apply their own."""
 
 
+_LEVEL = "a topology level of a NodePool, by its name or its label"
+
+
+class Topology(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Where on the network the members of a gang run, by the topology levels of NodePools."""
+
+    required: (
+        Annotated[str, Rule(min_length=1, max_length=317, description=f"All members run in one domain of this level: {_LEVEL}.")]
+        | None
+    ) = None
+    preferred: (
+        Annotated[
+            str,
+            Rule(
+                min_length=1,
+                max_length=317,
+                description=f"They run in as few domains of this level as possible: {_LEVEL}.",
+            ),
+        ]
+        | None
+    ) = None
+
+
 class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Why a job waits."""
 

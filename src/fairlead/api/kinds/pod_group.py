@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from fairlead.api.kinds.common import Conditions, Duration, GroupReason, Kind, Metadata, StartTimeout, Time
+from fairlead.api.kinds.common import Conditions, Duration, GroupReason, Kind, Metadata, StartTimeout, Time, Topology
 from fairlead.api.kinds.rules import Rule
 
 
@@ -22,6 +22,7 @@ class PodGroupSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
     time_limit: Duration | None = None
     expected_duration: Duration | None = None
     start_timeout: StartTimeout | None = None
+    topology: Topology | None = None
 
 
 class TargetOwner(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

@@ -47,13 +47,13 @@ def belonging(trusted: Sequence[str]) -> list[Manifest]:
         *validating(
             "fairlead-belonging-podgroups",
             rules([(names.GROUP, ["podgroups"])], "UPDATE"),
-            [_fixed(field) for field in (*fixed, "minMember")] + [_spec_limit()],
+            [_fixed(field) for field in (*fixed, "minMember", "topology")] + [_spec_limit()],
             conditions=[started, by_user],
         ),
         *validating(
             "fairlead-belonging-aijobs",
             rules([(names.GROUP, ["aijobs"])], "UPDATE"),
-            [_fixed(field) for field in fixed] + [_spec_limit()],
+            [_fixed(field) for field in (*fixed, "topology")] + [_spec_limit()],
             conditions=[started],
         ),
     ]

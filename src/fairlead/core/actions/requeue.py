@@ -35,7 +35,7 @@ from fairlead.core.queues.waiting import BlockedBy, Versions
 from fairlead.core.state.cluster import ClusterState
 
 _NO_SHARES = Seen().shares
-_TIMED = (ReasonCode.RESOURCES, ReasonCode.DISRUPTION_BUDGET)  # what may be done from some time on would help against these
+_TIMED = (ReasonCode.RESOURCES, ReasonCode.TOPOLOGY, ReasonCode.DISRUPTION_BUDGET)  # what may be done later would help against these
 _LIMITS = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT)  # a victim relieves limits above its queue and the beneficiary's
 
 
@@ -176,6 +176,7 @@ def _versions(state: ClusterState) -> Versions:
         state.queues.fair.version,
         state.services.starts,
         state.reserved.version,
+        state.network.version,
     )
 
 

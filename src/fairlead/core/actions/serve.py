@@ -21,7 +21,10 @@ from fairlead.core.preemption.search import Plan
 from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
-_MAY_BE_TAKEN = (ReasonCode.RESOURCES, ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT, ReasonCode.RESERVATION)
+_MAY_BE_TAKEN = (
+    *(ReasonCode.RESOURCES, ReasonCode.TOPOLOGY, ReasonCode.RESERVATION),
+    *(ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT),
+)
 
 
 def serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:

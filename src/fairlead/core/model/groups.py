@@ -43,13 +43,23 @@ class Completed(msgspec.Struct, frozen=True, omit_defaults=True):
     until: float = 0.0
 
 
+class Closeness(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where on the network the members of a gang are to be: levels, by their names or by the labels of nodes.
+
+    required: of each of these levels all members are in one domain. preferred: of this level, in as few as possible.
+    """
+
+    required: tuple[str, ...] = ()
+    preferred: str = ""
+
+
 class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A PodGroup: `min_member` of its pods run, or none.
 
     time_limit, expected: as for pods. start_timeout: seconds in which its members start that have nodes, 0: not given.
     target, completed, failed_starts: as last written. paused: its user has suspended it, whatever its target state.
     made: the scheduler made it, to keep a target state. roles: digest of the roles that its AIJob has now; empty: not reported.
-    ours: whether this release serves its queue, and so writes its status.
+    ours: whether this release serves its queue, and so writes its status. closeness: where on the network its members are to be.
     """
 
     namespace: str
@@ -68,6 +78,7 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     made: bool = False
     roles: str = ""
     ours: bool = True
+    closeness: Closeness | None = None
 
     @property
     def key(self) -> str:

@@ -38,11 +38,19 @@ class Node(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     links_fault: str = ""
 
 
+class NetworkLevel(msgspec.Struct, frozen=True):
+    """A level of the network of a pool's nodes. label: of nodes, its value is the domain."""
+
+    name: str
+    label: str
+
+
 class NodePool(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Nodes of one kind, by their labels."""
+    """Nodes of one kind, by their labels. levels: of their network, from the widest to the narrowest."""
 
     name: str
     nodes: Selector = ()
+    levels: tuple[NetworkLevel, ...] = ()
 
 
 class Reservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -129,6 +129,17 @@ class DeviceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
     served: tuple[Served, ...] = ()
 
 
+class Near(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where on the network a pod is to be for the sake of its gang, as the state has found out. gang: `namespace/name`.
+
+    required, preferred: as in `groups.Closeness`.
+    """
+
+    gang: str
+    required: tuple[str, ...] = ()
+    preferred: str = ""
+
+
 class Disk(msgspec.Struct, frozen=True):
     """An inline disk that cannot be mounted twice on a node, unless read-only both times where its kind allows that.
 
@@ -163,7 +174,7 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     200 MiB; None: as requested. scored_new: the same while its place is being searched for, None if no other.
     images: of all containers and image volumes, by the names nodes list them under; containers: how many there are.
     features: what a node must declare to be able to do.
-    devices: what it needs by ResourceClaims, in order; the state writes them.
+    devices: what it needs by ResourceClaims, in order; near: where its gang wants it. The state writes both.
     """
 
     requests: tuple[tuple[str, int], ...] = (("pods", 1),)
@@ -190,6 +201,7 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     features: tuple[str, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
     devices: tuple[DeviceNeed, ...] = ()
+    near: Near | None = None
 
 
 class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -75,6 +75,19 @@ class Topologies:
                     made.set(row, node.labels)
         return made
 
+    def keep(self, topology: Topology) -> None:
+        """Keep up to date what was made by another rule than by the value of one label; its key is that of nothing else."""
+        topology.domain = np.zeros(self._capacity, np.int32)
+        for row in self._rows.values():
+            node = self._objects[row]
+            if node is not None:
+                topology.set(row, node.labels)
+        self._by_key[topology.key] = topology
+
+    def drop(self, key: str) -> None:
+        """Keep a topology up to date no longer."""
+        self._by_key.pop(key, None)
+
     def set(self, row: int, labels: Mapping[str, str]) -> None:
         """A row's node has these labels now."""
         self.version += 1

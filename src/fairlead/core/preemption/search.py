@@ -17,11 +17,13 @@ import numpy as np
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core import allocation
+from fairlead.core.gang_topology import could_hold
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
+from fairlead.core.model.pods import Near
 from fairlead.core.pods import amounts
 from fairlead.core.pods.colocation import kin
-from fairlead.core.pods.tasks import Task, Unit, rankings_of
+from fairlead.core.pods.tasks import Task, TaskState, Unit, rankings_of
 from fairlead.core.preemption.candidates import candidates_of
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.network_devices import elsewhere
@@ -36,6 +38,8 @@ from fairlead.core.state.cluster import ClusterState
 
 _ROWS_TOGETHER = 16
 """On how many rows sets of victims are tried for a gang; on more, rows are cleared one by one."""
+_DOMAINS = 16
+"""In so many domains of the network victims are sought for a gang that must be in one."""
 _CANDIDATES = 100
 """How many nodes are examined exactly for a single pod, those with the cheapest victims first (kube-scheduler's bound)."""
 
@@ -78,7 +82,10 @@ def preempt(
     if by_upstream(unit):
         return _as_upstream(state, unit)
     preemption = PreemptionPolicy(state, unit, enforce_quota=enforce_quota, waited=waited, budgets=budgets, blocking=blocking)
-    return _for_one(preemption) if len(unit.tasks) == 1 else _for_gang(preemption)
+    if len(unit.tasks) == 1:
+        return _for_one(preemption)
+    near = unit.tasks[0].shape.spec.near
+    return _for_gang(preemption) if near is None or not near.required else _in_one_domain(preemption, near)
 
 
 def by_upstream(unit: Unit) -> bool:
@@ -253,6 +260,35 @@ def _could_fit(state: ClusterState, unit: Unit, row: int, victims: Sequence[Pree
     return fits
 
 
+def _in_one_domain(preemption: PreemptionPolicy, near: Near) -> Plan | None:
+    """Places for a gang that must be in one domain of the network, in that where the fewest pods are evicted.
+
+    A domain is tried if it could hold the gang were it empty; those that hold most of it now come first.
+    """
+    state, unit = preemption.state, preemption.unit
+    best: tuple[int, int, int] | None = None
+    domains = list(could_hold(state, unit.core(), near, _DOMAINS))
+    for number, rows in enumerate(domains):
+        mark = state.log.mark()
+        with state.network.within(near.gang, rows):
+            plan = _for_gang(preemption)
+        if plan is not None:
+            price = len(plan.victims), sum(victim.shape.counted_milli for victim in plan.victims), number
+            best = price if best is None else min(best, price)
+        _take_back(state, unit, mark)
+    if best is None:
+        return None
+    with state.network.within(near.gang, domains[best[-1]]):
+        return _for_gang(preemption)
+
+
+def _take_back(state: ClusterState, unit: Unit, mark: int) -> None:
+    """What was tried for a unit is undone."""
+    state.log.rollback(mark)
+    for task in unit.tasks:
+        task.become(TaskState.WAITING)
+
+
 def _for_gang(preemption: PreemptionPolicy) -> Plan | None:
     """Places for a gang: down the list of the cheapest, or else row by row; then those that need not be evicted are put back."""
     state, unit = preemption.state, preemption.unit
@@ -408,12 +444,17 @@ def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mas
     rows = rows or slice(0, state.nodes.count)
     admitted = task.ranking.admitted(rows) & state.nodes.open[rows]
     closed = state.reserved.closed(task) if state.reserved.holds else None
+    near = task.shape.spec.near
+    if near is not None and (far := state.network.closed(near)) is not None:
+        closed = far if closed is None else closed | far
     return admitted if closed is None else admitted & ~closed[rows]
 
 
 def _enough(state: ClusterState, core: Unit, source: Iterator[Preemptible]) -> list[Preemptible] | None:
     """The first victims that could be enough, by amounts alone: what all nodes have free, and what these hold."""
-    missing = amounts.lacking(state.nodes, slice(0, state.nodes.count), amounts.by_column(core.tasks))
+    where = _where(state, core) if core.tasks[0].shape.spec.near is not None else None
+    rows = slice(0, state.nodes.count) if where is None else np.flatnonzero(where).tolist()
+    missing = amounts.lacking(state.nodes, rows, amounts.by_column(core.tasks))
     victims, freed = list[Preemptible](), dict[int, int]()
     for each in source:
         victims.append(each)

@@ -152,6 +152,7 @@ class Belonging:
             min_member=min(known.min_member, group.min_member),
             time_limit=self._limit(service.time_limit if service is not None else 0.0, known.time_limit, group.time_limit),
             expected=known.expected,
+            closeness=known.closeness,
         )
         if kept == group:
             self._groups.pop(key, None)
@@ -170,6 +171,7 @@ class Belonging:
             ("min_member", "minMember"),
             ("time_limit", "timeLimit"),
             ("expected", "expectedDuration"),
+            ("closeness", "topology"),
         )
         named = [shown for field, shown in fields if getattr(observed, field) != getattr(gang.group, field)]
         message = f"members are placed, so these fields of the spec stay as admitted until they end: {', '.join(named)}"

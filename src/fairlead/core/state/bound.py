@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.pods import Near, Pod, PodSpec
 from fairlead.core.pods.ranking import Ranking
-from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.state.belonging import Belonging
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.placement import Placement
@@ -39,6 +39,42 @@ class BoundPods:
         if news is not None:
             self._relabel(news if knew else None)
         return self._tables.shapes.intern(spec, pairs.label_set(pod.namespace, pod.labels), pod.profile)
+
+    def near(self, pod: Pod) -> Pod:
+        """A pod with what its gang asks of its place on the network."""
+        gang = self._tables.gangs.get(f"{pod.namespace}/{pod.group}") if pod.group and pod.ours else None
+        closeness = gang.group.closeness if gang is not None and gang.group is not None else None
+        near = None if gang is None or closeness is None else Near(gang.key, closeness.required, closeness.preferred)
+        return pod if pod.spec.near == near else msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, near=near))
+
+    def group_changed(self, gang: Gang) -> None:
+        """What a gang asks of its members' places on the network may be something else; those that have places count anew."""
+        tables = self._tables
+        for task in list(gang.tasks.values()):
+            pod = self.near(task.pod)
+            if pod is task.pod:
+                continue
+            old, shape = task.ranking, task.shape
+            task.pod = pod
+            if pod.unsized:
+                continue
+            spec = msgspec.structs.replace(shape.spec, near=pod.spec.near)
+            ranking = tables.shapes.intern(spec, tables.pairs.label_set(pod.namespace, pod.labels), pod.profile)
+            if task.row >= 0:
+                if shape.spec.near is not None and not pod.terminating:
+                    tables.network.seat(shape.spec.near.gang, task.row, -1)
+                if spec.near is not None and not pod.terminating:
+                    tables.network.seat(spec.near.gang, task.row, 1)
+            row = self._placement.counted_on(task)
+            if row >= 0:
+                tables.pairs.add(shape, row, -1, leaving=pod.terminating)
+                task.reshape(ranking)
+                tables.pairs.add(task.shape, row, 1, leaving=pod.terminating)
+            else:
+                task.reshape(ranking)
+                if task.unit is not None:
+                    self._pending.wait_again(task)
+            tables.shapes.release(old)
 
     def _relabel(self, keys: set[str] | None) -> None:
         """Labels that were not read before are from now on (None: labels at all): they become part of shapes."""
@@ -104,6 +140,9 @@ class BoundPods:
             pod = self._changed_hands(task, pod)
         row = self._placement.counted_on(task)
         changed = pod.terminating != task.pod.terminating or pod.labels != task.pod.labels
+        near = task.shape.spec.near
+        if near is not None and task.row >= 0 and pod.terminating != task.pod.terminating:
+            tables.network.seat(near.gang, task.row, -1 if pod.terminating else 1)
         if row >= 0 and changed:
             tables.pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
             tables.nodes.changes.touch(row)

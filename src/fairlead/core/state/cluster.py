@@ -50,6 +50,7 @@ class ClusterState:
         self.holdings = tables.holdings
         self.storage = tables.storage
         self.device_claims = tables.device_claims
+        self.network = tables.network
         self.shapes = tables.shapes
         self.services = tables.services
         self.runtimes = tables.runtimes
@@ -195,10 +196,12 @@ class ClusterState:
     def upsert_pool(self, pool: NodePool) -> None:
         """A node pool came or changed."""
         self.queues.upsert_pool(pool)
+        self.network.upsert_pool(pool)
 
     def remove_pool(self, name: str) -> None:
         """A node pool is gone."""
         self.queues.remove_pool(name)
+        self.network.remove_pool(name)
 
     def upsert_reservation(self, reservation: Reservation) -> None:
         """An administrator's reservation came or changed."""
@@ -340,6 +343,8 @@ class ClusterState:
             queue = group.queue or task.pod.queue
             if queue != task.queue and (self.belonging.believes or (task.row < 0 and not task.pod.node)):
                 self.pending.change_queue(task, queue)
+        if (before.closeness if before is not None else None) != group.closeness:
+            self.bound.group_changed(gang)
         self.claims.group_changed(gang)
         self.tables.unsettle(gang)
         self.starts.touch(gang)
@@ -353,6 +358,7 @@ class ClusterState:
             return
         self.belonging.group_gone(gang)
         gang.group = None
+        self.bound.group_changed(gang)
         self.pods.finished.group_gone(gang)
         if gang.tasks:
             self.tables.unsettle(gang)

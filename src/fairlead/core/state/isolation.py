@@ -49,6 +49,7 @@ _READ_ONLY = (
     "fairlead.core.pods.shapes",
     "fairlead.core.nodes.tallies",
     "fairlead.core.nodes.topology",
+    "fairlead.core.gang_topology",
 )
 
 

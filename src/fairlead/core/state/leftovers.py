@@ -33,7 +33,8 @@ class Leftovers:
         """A placeholder on a row until the victims are gone."""
         number = len(self._in_flight.closed.get(victims[0], ()))
         queue, name = self._tasks[victims[0]].queue, f"leaving-{victims[0]}"
-        spec = msgspec.structs.replace(spec, devices=()) if spec.devices else spec  # the victims' claims are closed by themselves
+        if spec.devices or spec.near is not None:
+            spec = msgspec.structs.replace(spec, devices=(), near=None)  # the victims' claims are closed by themselves
         pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue, ours=False, placeholder=True)
         placeholder = Placeholder(pod, self._shapes.intern(spec))
         self._log.call(self._shapes.release, placeholder.ranking)

@@ -37,6 +37,7 @@ class Placement:
         self._holdings = tables.holdings
         self._storage = tables.storage
         self._device_claims = tables.device_claims
+        self._network = tables.network
         self._queues = tables.queues
         self._reserved = tables.reserved
         self._tasks = tables.tasks
@@ -202,6 +203,8 @@ class Placement:
             self._reserve_volumes(task, row, by)
         if shape.spec.devices:
             self._reserve_devices(task, row, by)
+        if shape.spec.near is not None and not task.pod.terminating:
+            self._network.seat(shape.spec.near.gang, row, by)
         if shape.labels is not None:
             self._pairs.add(task.shape, row, by, leaving=task.pod.terminating)
         if shape.holds:
@@ -281,6 +284,15 @@ class Placement:
         claims = [use.key for use in task.shape.spec.claims]
         return tuple(
             VolumeChoice(key, storage.given.get(key, "")) for key in claims if key in storage.given or key in storage.chosen
+        )
+
+    def recount_seats(self) -> None:
+        """Count anew where the members of gangs are that are to be close to one another."""
+        there = (task for row in self._nodes.rows.values() for task in self._nodes.pods[row].values())
+        self._network.recount(
+            (task.shape.spec.near.gang, task.row)
+            for task in there
+            if task.shape.spec.near is not None and not task.pod.terminating
         )
 
     def recount_pairs(self) -> None:

@@ -133,6 +133,7 @@ class StateRecovery:
         if self._tables.pairs.active:
             self._placement.recount_pairs()
         self._holdings()
+        self._placement.recount_seats()
         nodes, tasks = self._tables.nodes, self._tables.tasks
         placed = [task.pod for row in nodes.rows.values() for task in nodes.pods[row].values()]
         self._tables.device_claims.recount(placed, [tasks[uid].pod for uid in self._tables.in_flight.lingering if uid in tasks])

@@ -10,6 +10,7 @@ from fairlead.core.model.agenda import Timers
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.nodes.device_claims import DeviceClaims
+from fairlead.core.nodes.network import Network
 from fairlead.core.nodes.storage import Storage
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods import scores
@@ -45,8 +46,9 @@ class Tables:
         self.holdings = Holdings(self.log)
         self.storage = Storage()
         self.device_claims = DeviceClaims(self.nodes, self.log)
+        self.network = Network(self.log, self.nodes)
         strategies = {AI_PROFILE: scores.make(policy, self.nodes), KUBERNETES_PROFILE: Kubernetes(self.nodes, {})}
-        around = Surroundings(self.nodes, self.pairs, self.holdings, self.storage, self.device_claims)
+        around = Surroundings(self.nodes, self.pairs, self.holdings, self.storage, self.device_claims, self.network)
         self.shapes = ShapeTable(around, strategies)
         self.timers = Timers()
         self.services = Services(self.timers)

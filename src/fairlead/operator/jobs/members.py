@@ -124,6 +124,7 @@ def group(job: AIJob, element: int = -1) -> Manifest:
         ("timeLimit", spec.time_limit),
         ("expectedDuration", spec.expected_duration),
         ("startTimeout", spec.start_timeout),
+        ("topology", msgspec.to_builtins(spec.topology) if spec.topology is not None else None),
     ):
         if value:
             asked[field] = value

@@ -30,7 +30,7 @@ class Record:
     written_at: float = 0.0
     attempted_at: float = -math.inf
     served: bool = False
-    bounds: tuple[int, int, str] | None = None
+    bounds: tuple[int, int, str, dict[str, str] | None] | None = None
     kinds: tuple[str, dict[str, str]] = ("", {})
 
     @property

@@ -91,14 +91,18 @@ class Writer:
             return
         wanted = group(job)
         least, most, roles = wanted["spec"]["minMember"], wanted["spec"].get("maxMember", 0), digest(job)
-        bounds = least, most, roles
+        topology = wanted["spec"].get("topology")
+        bounds = least, most, roles, topology
         if bounds == record.bounds or job.metadata.generation == 1:
             record.bounds = bounds
             return
         if known is not None and not owned(known.metadata.owner_references, job):
             return
         metadata = {"annotations": {names.ROLES_LABEL: roles}}
-        await self._patch(_group_path(job), {"metadata": metadata, "spec": {"minMember": least, "maxMember": most or None}})
+        # A merge patch keeps what it does not name: a part of a topology that is not asked for any more has to be null.
+        levels = {"required": None, "preferred": None, **topology} if topology else None
+        spec = {"minMember": least, "maxMember": most or None, "topology": levels}
+        await self._patch(_group_path(job), {"metadata": metadata, "spec": spec})
         record.bounds = bounds
 
     async def _patch(self, path: str, body: Mapping[str, object]) -> None:

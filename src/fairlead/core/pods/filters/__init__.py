@@ -16,6 +16,7 @@ from fairlead.core.pods.filters.base import Relation, Surroundings
 from fairlead.core.pods.filters.dynamic_resources import DynamicResources
 from fairlead.core.pods.filters.extended_resources import ExtendedResources
 from fairlead.core.pods.filters.host_ports import HostPorts
+from fairlead.core.pods.filters.network_topology import NetworkTopology
 from fairlead.core.pods.filters.pod_affinity import PodAffinity
 from fairlead.core.pods.filters.topology_spread import TopologySpread
 from fairlead.core.pods.filters.volumes import NodeVolumeLimits, VolumeBinding, VolumeRestrictions, VolumeZone
@@ -87,6 +88,8 @@ def relations(shape: Shape, around: Surroundings) -> tuple[Relation, ...]:
         or (shape.labels is not None and any(each.anti for each in shape.labels.terms))
     ):
         kinds.append(PodAffinity)
+    if spec.near is not None:
+        kinds.append(NetworkTopology)
     if spec.devices:
         kinds.append(DynamicResources)
     return tuple(kind(shape, around) for kind in kinds)

@@ -1,0 +1,202 @@
+"""The place of a gang on the network: which domains could hold all of its members, and the order in which they are tried.
+
+Members are counted by domain as nodes hold them now; what counting does not see (affinity, devices, limits) is found out as
+they are placed, and the next choice is tried. Of the domains of the required level that suffice, one comes first where the gang
+needs the fewest domains of the preferred level, then the one with the least left over: large free domains stay whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlead.core.model.arrays import Ints, Mask
+from fairlead.core.model.pods import Near
+from fairlead.core.nodes.network import Level, rows_in
+from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.state.cluster import ClusterState
+
+ATTEMPTS = 64
+"""So many choices are tried; each costs as much as placing the gang. More are only there where rules on top of amounts keep a
+gang out of domains with enough capacity."""
+
+Closed = Callable[[Task], Mask | None]
+"""For each row whether it is closed to a task, None: none is."""
+
+
+class _Kind(NamedTuple):
+    """Members that are alike. wanted: how many there are. held: how many each row holds now, shape (rows,)."""
+
+    wanted: int
+    held: Ints
+
+
+class Held(NamedTuple):
+    """What the domain of the required level that holds most of a gang's members holds of them.
+
+    held: how many of the members that have no place yet, of: how many of them there are. home: whether others are there already.
+    domains: how many there are. ceiling: the most that one would hold, were it empty.
+    """
+
+    level: str
+    domain: str
+    held: int
+    of: int
+    domains: int
+    ceiling: int
+    home: bool
+
+
+def _kinds(unit: Unit, closed: Closed | None) -> list[_Kind]:
+    """The needed members by shape, and how many of each every row holds."""
+    found = []
+    counts = Counter(task.shape.number for task in unit.tasks[: unit.need])
+    for task in {task.shape.number: task for task in unit.tasks[: unit.need]}.values():
+        held = task.ranking.counts().copy()
+        held[task.ranking.ranked() < 0] = 0
+        shut = closed(task) if closed is not None else None
+        if shut is not None:
+            held[shut] = 0
+        found.append(_Kind(counts[task.shape.number], held))
+    return found
+
+
+def _by_domain(kinds: list[_Kind], level: Level, rows: Mask | None = None) -> list[Ints]:
+    """For each kind how many pods each domain holds, shape (domains,), none those without a domain."""
+    size, found = len(level.values), []
+    for kind in kinds:
+        held = kind.held if rows is None else np.where(rows, kind.held, 0)
+        sums = np.bincount(level.domain[: len(held)], weights=np.minimum(held, kind.wanted), minlength=size).astype(np.int64)
+        sums[0] = 0
+        found.append(sums)
+    return found
+
+
+def neighbourhoods(state: ClusterState, unit: Unit, near: Near, closed: Closed) -> Iterator[Mask]:
+    """The rows within which a gang is to be placed, the best choice first; shape (rows,)."""
+    yield from islice(_neighbourhoods(state, unit, near, closed), ATTEMPTS)
+
+
+def _neighbourhoods(state: ClusterState, unit: Unit, near: Near, closed: Closed) -> Iterator[Mask]:
+    network, count = state.network, state.nodes.count
+    if not all(network.knows(each) for each in near.required):
+        return
+    kinds = _kinds(unit, closed)
+    preferred = network.level(near.preferred) if near.preferred and network.knows(near.preferred) else None
+    if not near.required:
+        everywhere: Mask = np.ones(count, np.bool_)
+        chosen = _fewest(network.home(near.gang, preferred), kinds, preferred, everywhere) if preferred is not None else None
+        if chosen is not None:
+            yield chosen[1]
+        yield everywhere
+        return
+    level = network.level(*near.required)
+    home = network.home(near.gang, level)
+    enough = np.logical_and.reduce([sums >= kind.wanted for kind, sums in zip(kinds, _by_domain(kinds, level), strict=True)])
+    domains = [home] if home else np.flatnonzero(enough).tolist()
+    left = _left_over(kinds, level)
+    choices: list[tuple[int, int, str, Mask, Mask | None]] = []
+    for domain in domains:
+        rows = rows_in(level, domain, count)
+        chosen = _fewest(network.home(near.gang, preferred), kinds, preferred, rows) if preferred is not None else None
+        choices.append(
+            (chosen[0] if chosen is not None else 0, int(left[domain]), level.name(domain), rows, chosen[1] if chosen else None)
+        )
+    choices.sort(key=lambda choice: choice[:3])
+    for _, _, _, rows, chosen_rows in choices:
+        if chosen_rows is not None:
+            yield chosen_rows
+        yield rows
+
+
+def _left_over(kinds: list[_Kind], level: Level) -> Ints:
+    """How many more pods of the kind that is scarcest there each domain holds beyond the gang; shape (domains,)."""
+    size = len(level.values)
+    left = [
+        np.bincount(level.domain[: len(kind.held)], weights=kind.held, minlength=size).astype(np.int64) - kind.wanted
+        for kind in kinds
+    ]
+    least: Ints = np.minimum.reduce(left)
+    return least
+
+
+def _fewest(home: int, kinds: list[_Kind], level: Level, rows: Mask) -> tuple[int, Mask] | None:
+    """The fewest domains of a level that hold a gang among some rows: how many, and their rows; None: they do not hold it.
+
+    home: where members are already, first of all. Then one that holds all of the rest, the tightest; else the largest first.
+    """
+    sums = _by_domain(kinds, level, rows)
+    wanted = [kind.wanted for kind in kinds]
+    taken: list[int] = []
+    names = [level.name(domain) for domain in range(1, len(level.values))]
+    while any(wanted):
+        shares = np.minimum.reduce([np.minimum(each, need) / need for each, need in zip(sums, wanted, strict=True) if need])
+        shares[0] = -1
+        shares[taken] = -1
+        surplus = np.minimum.reduce([each - need for each, need in zip(sums, wanted, strict=True)])
+        best = home if home and not taken and shares[home] > 0 else _best(shares, surplus, names)
+        if best == 0 or not any(each[best] for each in sums):
+            return None
+        taken.append(best)
+        wanted = [max(0, need - int(each[best])) for each, need in zip(sums, wanted, strict=True)]
+    mask: Mask = rows & np.isin(level.domain[: len(rows)], taken)
+    return len(taken), mask
+
+
+def _best(shares: np.ndarray[tuple[int], np.dtype[np.float64]], surplus: Ints, names: list[str]) -> int:
+    """The domain that holds all of the rest with the least left over, else the one that holds most; 0: there is none."""
+    candidates = [domain for domain in range(1, len(shares)) if shares[domain] > 0]
+    if not candidates:
+        rest = [domain for domain in range(1, len(shares)) if shares[domain] >= 0]
+        return max(rest, key=lambda domain: int(surplus[domain]), default=0)
+    return min(candidates, key=lambda domain: (-shares[domain], int(surplus[domain]), names[domain - 1]))
+
+
+def _ceilings(state: ClusterState, unit: Unit, level: Level) -> list[tuple[int, Ints]]:
+    """For each kind of member how many there are, and how many each domain would hold, were it empty; shape (domains,)."""
+    found, size, rows = [], len(level.values), slice(0, state.nodes.count)
+    counts = Counter(task.shape.number for task in unit.tasks[: unit.need])
+    for task in {task.shape.number: task for task in unit.tasks[: unit.need]}.values():
+        held = task.ranking.ceilings()
+        held[~(state.nodes.open[rows] & task.ranking.admitted(rows))] = 0
+        sums = np.bincount(level.domain[rows], weights=held, minlength=size).astype(np.int64)
+        sums[0] = 0
+        found.append((counts[task.shape.number], sums))
+    return found
+
+
+def could_hold(state: ClusterState, unit: Unit, near: Near, at_most: int) -> Iterator[Mask]:
+    """The rows of the domains that could hold a gang, were they empty; those that hold most of it now first; shape (rows,)."""
+    if not all(state.network.knows(each) for each in near.required):
+        return
+    level = state.network.level(*near.required)
+    home = state.network.home(near.gang, level)
+    enough = np.logical_and.reduce([sums >= count for count, sums in _ceilings(state, unit, level)])
+    domains = [home] if home else np.flatnonzero(enough).tolist()
+    now = np.minimum.reduce(_by_domain(_kinds(unit, None), level))
+    domains.sort(key=lambda domain: (-int(now[domain]), level.name(domain)))
+    for domain in domains[:at_most]:
+        yield rows_in(level, domain, state.nodes.count)
+
+
+def most(state: ClusterState, unit: Unit, near: Near) -> Held | None:
+    """What the best domain of the required level holds of a gang's members; None: no node is in one."""
+    level = state.network.level(*near.required)
+    kinds = _kinds(unit, None)
+    sums = _by_domain(kinds, level)
+    rows = np.fromiter(state.nodes.rows.values(), np.int32, len(state.nodes.rows))
+    domains = sorted(set(level.domain[rows].tolist()) - {0})
+    if not domains:
+        return None
+    held = {
+        domain: sum(min(int(each[domain]), kind.wanted) for kind, each in zip(kinds, sums, strict=True)) for domain in domains
+    }
+    ceilings = _ceilings(state, unit, level)
+    ceiling = max(sum(min(int(each[domain]), count) for count, each in ceilings) for domain in domains)
+    home = state.network.home(near.gang, level)
+    best = home or min(domains, key=lambda domain: (-held[domain], level.name(domain)))
+    return Held(near.required[-1], level.name(best), held.get(best, 0), unit.need, len(domains), ceiling, bool(home))

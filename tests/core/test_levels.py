@@ -1,0 +1,161 @@
+"""Gangs on the levels of a network: all members in one domain, or a reason with numbers."""
+
+import msgspec
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core.model.groups import Closeness, Group
+from fairlead.core.model.nodes import NetworkLevel, NodePool
+from tests.builders import cluster, node, pod, preempted, refused, run, start
+
+BLOCK, RACK = NetworkLevel("block", "net/block"), NetworkLevel("rack", "net/rack")
+POOL = NodePool("p", levels=(BLOCK, RACK))
+
+
+def on(name, rack, block="b", **more):
+    return node(name, labels={"net/block": block, "net/rack": rack}, **more)
+
+
+def gang(name, size, **more):
+    return [pod(f"{name}-{i}", group=name, **more) for i in range(size)]
+
+
+def near(name, least, *required, preferred="", **more):
+    return Group("ns", name, least, closeness=Closeness(required, preferred), **more)
+
+
+def world(nodes, pods, groups, pools=(POOL,), queues=(), **policy):
+    state = cluster(queues=queues, **policy)
+    for each in pools:
+        state.upsert_pool(each)
+    for each in nodes:
+        state.upsert_node(each)
+    for each in groups:
+        state.upsert_group(each)
+    for each in pods:
+        state.upsert_pod(each)
+    return state
+
+
+def racks_of(state, name):
+    """The racks, with their blocks, where members of a gang have places."""
+    tasks = state.gangs[f"ns/{name}"].tasks.values()
+    labels = [state.nodes.objects[task.row].labels for task in tasks if task.row >= 0]
+    return {(each.get("net/block"), each.get("net/rack")) for each in labels}
+
+
+def test_all_members_are_in_one_rack():
+    nodes = [on("a", "r1", gpus=3), on("b", "r2", gpus=3), on("c", "r2", gpus=3)]
+    state = world(nodes, gang("g", 4), [near("g", 4, "rack")])
+    assert len(start(state)) == 4
+    assert racks_of(state, "g") == {("b", "r2")}
+
+
+def test_it_waits_with_numbers():
+    nodes = [on("a", "r1", gpus=3), on("b", "r2", gpus=2)]
+    state = world(nodes, gang("g", 4), [near("g", 4, "rack")])
+    reason = refused(run(state))["g-0"]
+    assert reason.code is ReasonCode.TOPOLOGY
+    assert "largest rack holds at most 3 when empty" in reason.message
+    assert reason.numbers == {"needed": 4, "held": 3, "domains": 2, "ceiling": 3}
+
+
+def test_it_waits_for_what_runs_in_the_best_rack():
+    nodes = [on("a", "r1", gpus=3), on("b", "r2", gpus=5)]
+    state = world(nodes, [pod("x", at="b", gpus=3), *gang("g", 4)], [near("g", 4, "rack")])
+    reason = refused(run(state))["g-0"]
+    assert "rack r1 has 3 of 4, the most of 2" in reason.message
+    assert reason.numbers == {"needed": 4, "held": 3, "domains": 2, "ceiling": 4}
+    state.remove_pod("uid-x")
+    assert len(start(state)) == 4
+
+
+def test_racks_of_one_name_in_two_blocks_are_two():
+    nodes = [on("a", "r", block="b1", gpus=2), on("b", "r", block="b2", gpus=2)]
+    state = world(nodes, gang("g", 4), [near("g", 4, "rack")])
+    assert refused(run(state))["g-0"].code is ReasonCode.TOPOLOGY
+
+
+def test_a_rack_that_is_filled_is_taken_before_a_free_one():
+    nodes = [on(f"n{rack}{i}", f"r{rack}") for rack in range(3) for i in range(2)]
+    state = world(nodes, [pod("x", at="n20", gpus=8), *gang("g", 8)], [near("g", 8, "rack")])
+    start(state)
+    assert racks_of(state, "g") == {("b", "r2")}
+
+
+def test_members_that_come_later_go_where_the_gang_is():
+    nodes = [on("a", "r1", gpus=2), on("b", "r2", gpus=8), on("c", "r1", gpus=1)]
+    state = world(nodes, gang("g", 2, gpus=1), [near("g", 2, "rack")])
+    start(state)
+    assert racks_of(state, "g") == {("b", "r1")}
+    state.upsert_pod(pod("g-2", group="g"))
+    assert start(state) == {"g-2": "c"}
+    state.upsert_pod(pod("g-3", group="g"))
+    reason = refused(run(state))["g-3"]
+    assert "outside rack r1, where the gang is" in reason.message
+
+
+def test_a_member_that_comes_again_goes_back():
+    nodes = [on("a", "r1", gpus=2), on("b", "r1", gpus=2), on("c", "r2", gpus=8)]
+    state = world(nodes, gang("g", 3), [near("g", 3, "rack")], gang_grace=1e9)
+    start(state)
+    home = racks_of(state, "g")
+    lost = next(task for task in state.gangs["ns/g"].tasks.values() if task.row >= 0)
+    state.remove_pod(lost.pod.uid)
+    state.upsert_pod(msgspec.structs.replace(lost.pod, uid="again", name="again", node=""))
+    assert len(start(state, 2.0)) == 1
+    assert racks_of(state, "g") == home
+
+
+def test_nodes_without_the_label_hold_no_member():
+    nodes = [node("a", gpus=8), on("b", "r1", gpus=2)]
+    state = world(nodes, gang("g", 2), [near("g", 2, "rack")])
+    start(state)
+    assert racks_of(state, "g") == {("b", "r1")}
+
+
+def test_a_level_that_no_pool_has():
+    state = world([on("a", "r")], gang("g", 2), [near("g", 2, "row")])
+    reason = refused(run(state))["g-0"]
+    assert reason.code is ReasonCode.TOPOLOGY
+    assert "no NodePool has the topology level 'row'; levels are block, rack" in reason.message
+    state.upsert_pool(NodePool("q", levels=(NetworkLevel("row", "net/rack"),)))
+    assert len(start(state)) == 2
+
+
+def test_a_level_that_no_node_has():
+    state = world([node("a")], gang("g", 2), [near("g", 2, "rack")])
+    assert "no node has the labels of the topology level rack" in refused(run(state))["g-0"].message
+    state.upsert_node(on("a", "r"))
+    assert len(start(state)) == 2
+
+
+def test_the_fewest_racks_where_one_is_preferred():
+    nodes = [on(f"n{rack}{i}", f"r{rack}", gpus=1) for rack, size in enumerate((3, 2, 4, 1)) for i in range(size)]
+    state = world(nodes, gang("g", 6), [near("g", 6, preferred="rack")])
+    assert len(start(state)) == 6
+    assert racks_of(state, "g") == {("b", "r2"), ("b", "r1")}
+
+
+def test_a_preferred_level_keeps_nothing_from_starting():
+    state = world([node("a", gpus=3), on("b", "r", gpus=1)], gang("g", 4), [near("g", 4, preferred="rack")])
+    assert len(start(state)) == 4
+
+
+def test_victims_are_all_in_one_rack():
+    nodes = [on(f"n{rack}{i}", f"r{rack}", gpus=1) for rack in range(3) for i in range(2)]
+    low = [pod(f"x{n}", at=n, priority=0) for n in ("n00", "n10", "n11", "n20", "n21")]
+    state = world(nodes, low, [])
+    run(state)
+    state.upsert_group(near("g", 2, "rack"))
+    for each in gang("g", 2, priority=10):
+        state.upsert_pod(each)
+    assert preempted(run(state, 10.0)) == [["x" + "n00"]]
+
+
+def test_a_group_that_comes_after_its_pods():
+    nodes = [on("a", "r1", gpus=2), on("b", "r2", gpus=8), on("c", "r1", gpus=1)]
+    bound = pod("g-0", group="g", at="a")
+    state = world(nodes, [bound, pod("g-1", group="g")], [])
+    state.upsert_group(near("g", 2, "rack"))
+    start(state)
+    assert racks_of(state, "g") == {("b", "r1")}
