@@ -4,8 +4,11 @@ import pytest
 
 from fairlead.api import names
 from testbed.objects import ai_job, node, pod, pod_group
+from tests.e2e.planes import AI_JOBS
 
 pytestmark = pytest.mark.e2e
+
+PLANE = AI_JOBS
 
 LEVELS = [{"name": "block", "label": "topology.example/block"}, {"name": "rack", "label": "topology.example/rack"}]
 POOL = {"apiVersion": names.API_VERSION, "kind": "NodePool", "metadata": {"name": "all"}, "spec": {"topologyLevels": LEVELS}}

@@ -15,6 +15,7 @@ from fairlead.core.gang_topology import neighbourhoods
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.pods import Near
 from fairlead.core.pods.colocation import Homes, homes, kin
+from fairlead.core.pods.filters.compute_domains import ComputeDomains
 from fairlead.core.pods.filters.network_topology import NetworkTopology
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit
@@ -288,7 +289,9 @@ def reserved_for_others(state: ClusterState, task: Task) -> ReservedForOthers | 
 
 def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Refused | None:
     """Place as many of these identical tasks as fit; returns why some did not."""
-    if tasks[0].shape.wants_company or any(not isinstance(each, NetworkTopology) for each in tasks[0].ranking.relations):
+    if tasks[0].shape.wants_company or any(
+        not isinstance(each, NetworkTopology | ComputeDomains) for each in tasks[0].ranking.relations
+    ):
         return _one_by_one(state, tasks, placed, outside)
     ranking = tasks[0].ranking
     while tasks:

@@ -130,14 +130,15 @@ class DeviceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Near(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where on the network a pod is to be for the sake of its gang, as the state has found out. gang: `namespace/name`.
+    """Where on the network a pod is to be for the sake of its gang, as the state has found out. gang: `namespace/name`, or empty.
 
-    required, preferred: as in `groups.Closeness`.
+    required, preferred: as in `groups.Closeness`. domain: UID of the ComputeDomain that its claims name.
     """
 
     gang: str
     required: tuple[str, ...] = ()
     preferred: str = ""
+    domain: str = ""
 
 
 class Disk(msgspec.Struct, frozen=True):

@@ -51,7 +51,7 @@ class DeviceClaims:
         self.verdicts = SharedVerdicts()
         self.by_pool = ClaimsByPool(log)
         nodes.claimed.follow(self)
-        self.wants = DeviceNeeds(self.devices, self.classes, self._asks_of)
+        self.wants = DeviceNeeds(self.devices, self.classes, self.asks_of)
         self.extended = ExtendedResources(self.classes)
         self.rows = DeviceRows(self.devices, self.classes)
         self._nodes, self._log = nodes, log
@@ -153,7 +153,7 @@ class DeviceClaims:
 
     def note_failed(self, failed: FailedDevice, now: float) -> None:
         """A pod could not be bound with a device: it is avoided for a while."""
-        asks = self._asks_of(failed.claim)
+        asks = self.asks_of(failed.claim)
         self.failures.note(failed, repr(asks) if asks is not None else failed.claim, now)
 
     def note_bound(self, pod: Pod) -> None:
@@ -398,7 +398,8 @@ class DeviceClaims:
             self.devices.forget_released(each.device for each in before.devices)
         log.renew(self)
 
-    def _asks_of(self, key: str) -> model.Claim | None:
+    def asks_of(self, key: str) -> model.Claim | None:
+        """What a claim or a template asks for, by `namespace/name`; None: there is none."""
         found = self.claims.get(key) or self.templates.get(key)
         return found.asks if found is not None else None
 

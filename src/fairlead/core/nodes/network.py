@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import numpy as np
 from typing_extensions import override
 
-from fairlead.api.names import CLIQUE_LABEL
+from fairlead.api.names import CLIQUE_LABEL, COMPUTE_DOMAIN_LABEL
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.nodes import NodePool
 from fairlead.core.model.pods import Near
@@ -92,6 +91,7 @@ class Network:
         self._levels: dict[tuple[str, ...], Level] = {}
         self._seats: dict[str, Seats] = {}
         self._within: dict[str, Mask] = {}
+        self._members: dict[int, dict[str, int]] = {}  # row -> UID of a ComputeDomain -> how many of its pods have places there
 
     # -- events --------------------------------------------------------------------------------
 
@@ -117,8 +117,18 @@ class Network:
         self._levels.clear()
         self.version = new_version()
 
-    def seat(self, gang: str, row: int, by: int) -> None:
-        """A member of a gang has a place on a row (1) or leaves it (-1)."""
+    def seat(self, near: Near, row: int, by: int) -> None:
+        """A pod has a place on a row (1) or leaves it (-1)."""
+        if near.gang:
+            self._seat(near.gang, row, by)
+        if near.domain:
+            self._seat(_seats_of(near.domain), row, by)
+            members = self._members.setdefault(row, {})
+            self._log.add(members, near.domain, by)
+            if not self._log.depth and not any(members.values()):
+                del self._members[row]
+
+    def _seat(self, gang: str, row: int, by: int) -> None:
         seats = self._seats.get(gang)
         if seats is None:
             seats = self._seats[gang] = Seats()
@@ -131,12 +141,13 @@ class Network:
     def _forget(self, gang: str) -> None:
         self._seats.pop(gang, None)
 
-    def recount(self, seated: Iterator[tuple[str, int]]) -> None:
-        """Count anew where members are. seated: (gang, row) of each that has a place."""
+    def recount(self, seated: Iterator[tuple[Near, int]]) -> None:
+        """Count anew where pods are that are to be close to others. seated: of each that has a place, with its row."""
         self._within.clear()
         self._seats.clear()
-        for gang, row in seated:
-            self.seat(gang, row, 1)
+        self._members.clear()
+        for near, row in seated:
+            self.seat(near, row, 1)
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -193,6 +204,11 @@ class Network:
         return min(held, key=lambda domain: (-held[domain], level.name(domain))) if held else 0
 
     def closed(self, near: Near) -> Mask | None:
+        """For each row whether a pod may not have it, for its gang or its ComputeDomain; None: none is."""
+        closed, other = self.apart(near), self.joined(near)
+        return closed if other is None else other if closed is None else closed | other
+
+    def apart(self, near: Near) -> Mask | None:
         """For each row whether members of a gang may not have it: it is outside of their domain, or of where they are tried.
 
         None: none is.
@@ -208,7 +224,7 @@ class Network:
             closed = outside if closed is None else closed | outside
         return closed
 
-    def closed_row(self, near: Near, row: int) -> bool:
+    def apart_row(self, near: Near, row: int) -> bool:
         """The same for one row."""
         within = self._within.get(near.gang)
         if within is not None and not within[row]:
@@ -218,6 +234,45 @@ class Network:
         level = self.level(*near.required)
         domain = level.domain.item(row)
         return not domain or self.home(near.gang, level) not in (0, domain)
+
+    # -- ComputeDomains ------------------------------------------------------------------------
+
+    def clique(self, domain: str) -> int:
+        """The clique where the pods of a ComputeDomain are; 0: none is anywhere."""
+        return self.home(_seats_of(domain), self.level(CLIQUE_LABEL))
+
+    def joined(self, near: Near) -> Mask | None:
+        """For each row whether a pod of a ComputeDomain may not have it; None: it is in none.
+
+        It is in no clique, in another than other pods of the domain, or in another domain: by its label, or by pods with places.
+        """
+        if not near.domain:
+            return None
+        count, clique = self._nodes.count, self.clique(near.domain)
+        cliques = self.level(CLIQUE_LABEL).domain[:count]
+        closed: Mask = (cliques != clique) if clique else (cliques == 0)
+        labels = self._nodes.topologies.of(COMPUTE_DOMAIN_LABEL)
+        closed |= (labels.domain[:count] != 0) & (labels.domain[:count] != labels.number(near.domain))
+        closed[[row for row in self._members if self.others(near.domain, row)]] = True
+        return closed
+
+    def joined_row(self, near: Near, row: int) -> bool:
+        """The same for one row."""
+        clique, here = self.clique(near.domain), self.level(CLIQUE_LABEL).domain.item(row)
+        return not here or clique not in (0, here) or self.other_label(near.domain, row) or self.others(near.domain, row)
+
+    def other_label(self, domain: str, row: int) -> bool:
+        """Whether the label of a node names another ComputeDomain."""
+        labels = self._nodes.topologies.of(COMPUTE_DOMAIN_LABEL)
+        return labels.domain.item(row) not in (0, labels.number(domain))
+
+    def domain_version(self, domain: str) -> int:
+        """Changes when a pod of a ComputeDomain comes to have a place or leaves it."""
+        return self.seats_version(_seats_of(domain))
+
+    def others(self, domain: str, row: int) -> bool:
+        """Whether pods of another ComputeDomain have places on a row."""
+        return any(count > 0 and each != domain for each, count in self._members.get(row, {}).items())
 
     def is_confined(self, gang: str) -> bool:
         """Whether a gang is tried on some rows only."""
@@ -237,12 +292,12 @@ class Network:
                 self._within[gang] = before
 
 
+def _seats_of(domain: str) -> str:
+    """What the pods of a ComputeDomain are counted under; no gang is called so."""
+    return f"ComputeDomain:{domain}"
+
+
 def rows_in(level: Level, domain: int, count: int) -> Mask:
     """The rows of a domain, shape (rows,)."""
     mask: Mask = level.domain[:count] == domain
     return mask
-
-
-def sizes(level: Level, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """How many rows each domain has, shape (domains,), the first those in none."""
-    return np.bincount(level.domain[:count], minlength=len(level.values)).astype(np.int64)

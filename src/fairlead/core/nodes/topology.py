@@ -22,6 +22,10 @@ class Topology:
         self.values: list[str] = [""]  # by number; the first stands for nodes without the label
         self._numbers: dict[str, int] = {}
 
+    def number(self, value: str) -> int:
+        """The number of a value; -1: no node has had it."""
+        return self._numbers.get(value, -1)
+
     def clear(self, row: int) -> None:
         """The row is vacant."""
         self.domain[row] = 0

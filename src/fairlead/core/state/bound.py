@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from fairlead.api.names import CLIQUE_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.model.groups import Closeness
 from fairlead.core.model.pods import Near, Pod, PodSpec
+from fairlead.core.nodes.compute_domains import compute_domain
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.state.belonging import Belonging
@@ -40,18 +43,27 @@ class BoundPods:
             self._relabel(news if knew else None)
         return self._tables.shapes.intern(spec, pairs.label_set(pod.namespace, pod.labels), pod.profile)
 
-    def near(self, pod: Pod) -> Pod:
-        """A pod with what its gang asks of its place on the network."""
+    def near(self, pod: Pod, task: Task | None) -> Pod:
+        """A pod with what its gang and its ComputeDomain ask of its place. task: what is known of it."""
         gang = self._tables.gangs.get(f"{pod.namespace}/{pod.group}") if pod.group and pod.ours else None
         closeness = gang.group.closeness if gang is not None and gang.group is not None else None
-        near = None if gang is None or closeness is None else Near(gang.key, closeness.required, closeness.preferred)
+        domain = compute_domain(pod, self._tables.device_claims) if pod.claims else ""
+        if not domain and task is not None and task.row >= 0 and task.shape.spec.near is not None:
+            domain = task.shape.spec.near.domain  # its claims are known no longer, and it is still there
+        near = None
+        if closeness is not None or domain:
+            asked = closeness or Closeness()
+            required = asked.required
+            if domain and gang is not None and CLIQUE_LABEL not in required:
+                required = (*required, CLIQUE_LABEL)
+            near = Near(gang.key if gang is not None else "", required, asked.preferred, domain)
         return pod if pod.spec.near == near else msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, near=near))
 
     def group_changed(self, gang: Gang) -> None:
         """What a gang asks of its members' places on the network may be something else; those that have places count anew."""
         tables = self._tables
         for task in list(gang.tasks.values()):
-            pod = self.near(task.pod)
+            pod = self.near(task.pod, task)
             if pod is task.pod:
                 continue
             old, shape = task.ranking, task.shape
@@ -62,9 +74,9 @@ class BoundPods:
             ranking = tables.shapes.intern(spec, tables.pairs.label_set(pod.namespace, pod.labels), pod.profile)
             if task.row >= 0:
                 if shape.spec.near is not None and not pod.terminating:
-                    tables.network.seat(shape.spec.near.gang, task.row, -1)
+                    tables.network.seat(shape.spec.near, task.row, -1)
                 if spec.near is not None and not pod.terminating:
-                    tables.network.seat(spec.near.gang, task.row, 1)
+                    tables.network.seat(spec.near, task.row, 1)
             row = self._placement.counted_on(task)
             if row >= 0:
                 tables.pairs.add(shape, row, -1, leaving=pod.terminating)
@@ -142,7 +154,7 @@ class BoundPods:
         changed = pod.terminating != task.pod.terminating or pod.labels != task.pod.labels
         near = task.shape.spec.near
         if near is not None and task.row >= 0 and pod.terminating != task.pod.terminating:
-            tables.network.seat(near.gang, task.row, -1 if pod.terminating else 1)
+            tables.network.seat(near, task.row, -1 if pod.terminating else 1)
         if row >= 0 and changed:
             tables.pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
             tables.nodes.changes.touch(row)

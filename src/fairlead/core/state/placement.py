@@ -204,7 +204,7 @@ class Placement:
         if shape.spec.devices:
             self._reserve_devices(task, row, by)
         if shape.spec.near is not None and not task.pod.terminating:
-            self._network.seat(shape.spec.near.gang, row, by)
+            self._network.seat(shape.spec.near, row, by)
         if shape.labels is not None:
             self._pairs.add(task.shape, row, by, leaving=task.pod.terminating)
         if shape.holds:
@@ -290,9 +290,7 @@ class Placement:
         """Count anew where the members of gangs are that are to be close to one another."""
         there = (task for row in self._nodes.rows.values() for task in self._nodes.pods[row].values())
         self._network.recount(
-            (task.shape.spec.near.gang, task.row)
-            for task in there
-            if task.shape.spec.near is not None and not task.pod.terminating
+            (task.shape.spec.near, task.row) for task in there if task.shape.spec.near is not None and not task.pod.terminating
         )
 
     def recount_pairs(self) -> None:

@@ -52,8 +52,8 @@ class Pods:
             pod = self._tables.device_claims.extended.used(pod, self._placed(task))
         if pod.claims:
             pod = self._resolved(pod, task)
-        if pod.group:
-            pod = self._bound.near(pod)
+        if pod.group or pod.claims:
+            pod = self._bound.near(pod, task)
         if pod.finished:
             if pod.uid not in self.finished:
                 self._finish(pod, task)
@@ -133,8 +133,8 @@ class Pods:
         if pod.claims:
             tables.device_claims.wants.use(pod)
             pod = self._resolved(pod, None)
-        if pod.group:
-            pod = self._bound.near(pod)
+        if pod.group or pod.claims:
+            pod = self._bound.near(pod, None)
         task = Task(pod, self._bound.ranking(pod))
         tables.add(task)
         if pod.owner:

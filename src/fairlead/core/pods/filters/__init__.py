@@ -13,6 +13,7 @@ from fairlead.core.model.pods import PodSpec
 from fairlead.core.nodes.node_classes import NodeClass
 from fairlead.core.pods.filters import declared_features, node_affinity, node_name, taints, unschedulable
 from fairlead.core.pods.filters.base import Relation, Surroundings
+from fairlead.core.pods.filters.compute_domains import ComputeDomains
 from fairlead.core.pods.filters.dynamic_resources import DynamicResources
 from fairlead.core.pods.filters.extended_resources import ExtendedResources
 from fairlead.core.pods.filters.host_ports import HostPorts
@@ -90,6 +91,8 @@ def relations(shape: Shape, around: Surroundings) -> tuple[Relation, ...]:
         kinds.append(PodAffinity)
     if spec.near is not None:
         kinds.append(NetworkTopology)
+        if spec.near.domain:
+            kinds.append(ComputeDomains)
     if spec.devices:
         kinds.append(DynamicResources)
     return tuple(kind(shape, around) for kind in kinds)

@@ -37,12 +37,12 @@ class NetworkTopology(Relation):
 
     @override
     def refused(self) -> Mask | None:
-        return self.around.network.closed(self.spec.near) if self.spec.near is not None else None
+        return self.around.network.apart(self.spec.near) if self.spec.near is not None else None
 
     @override
     def refuses(self, row: int) -> Refusal | None:
         near = self.spec.near
-        return Refusal.UNRESOLVABLE if near is not None and self.around.network.closed_row(near, row) else None
+        return Refusal.UNRESOLVABLE if near is not None and self.around.network.apart_row(near, row) else None
 
     @override
     def words(self, rows: Ints | RowNumbers) -> str:
