@@ -26,7 +26,9 @@ def template(uid, kind=COMPUTE_DOMAIN_CLASS):
 
 
 def channels(name, count=4):
-    return Slice(f"cd-{name}", DRIVER, name, reach=Reach(name), devices=tuple(Device(f"channel-{n}") for n in range(count)))
+    return Slice(
+        f"cd-{name}", DRIVER, name, reach=Reach(name), devices=tuple(Device(f"channel-{n}", DRIVER) for n in range(count))
+    )
 
 
 def host(name, clique="c0", domain="", gpus=2):

@@ -3,8 +3,10 @@
 import msgspec
 
 from fairlead.api.reasons import ReasonCode
+from fairlead.cli.nodes import domains_of
 from fairlead.core.model.groups import Closeness, Group
 from fairlead.core.model.nodes import NetworkLevel, NodePool
+from fairlead.scheduler.overview import nodes as overview
 from tests.builders import cluster, node, pod, preempted, refused, run, start
 
 BLOCK, RACK = NetworkLevel("block", "net/block"), NetworkLevel("rack", "net/rack")
@@ -159,3 +161,18 @@ def test_a_group_that_comes_after_its_pods():
     state.upsert_group(near("g", 2, "rack"))
     start(state)
     assert racks_of(state, "g") == {("b", "r1")}
+
+
+def test_domains_are_counted_by_level():
+    """What `fairlead nodes --topology` shows."""
+    nodes = [on("a", "r1"), on("b", "r1"), on("c", "r2", block="b2"), node("d"), on("e", "r2", block="b2", unschedulable=True)]
+    state = world(nodes, [pod("x", at="a", gpus=3)], [])
+    found = domains_of(overview.lines(state))
+    rows = [(each.level, each.name, each.nodes, each.nodes_free, each.gpus_used, each.gpus_free) for each in found.domains]
+    assert rows == [
+        ("block", "b", 2, 1, 3, 13),
+        ("rack", "b/r1", 2, 1, 3, 13),
+        ("block", "b2", 2, 1, 0, 8),
+        ("rack", "b2/r2", 2, 1, 0, 8),
+    ]
+    assert found.nodes_outside == 1

@@ -28,12 +28,38 @@ class Nodes(msgspec.Struct, frozen=True):
     nodes: list[NodeLine]
 
 
+class DomainLine(msgspec.Struct, frozen=True):
+    """A domain of the network. nodes: how many, nodes_free: how many of them have all their GPUs free, and take pods.
+
+    gpus, gpus_used: on all its nodes, gpus_free: on those that take pods. most_free: GPUs free on the node that has most.
+    """
+
+    level: str
+    name: str
+    nodes: int
+    nodes_free: int
+    gpus: int | float
+    gpus_used: float
+    gpus_free: float
+    most_free: float
+
+
+class Domains(msgspec.Struct, frozen=True):
+    """The result of `--topology`. nodes_outside: how many are in no domain of any level."""
+
+    domains: list[DomainLine]
+    nodes_outside: int
+
+
 def nodes(
     kubeconfig: KubeconfigOption = "",
     state: Annotated[
         str, typer.Option("--state", "-t", help="Only nodes in this state: idle, mixed, allocated, closed, drained, down.")
     ] = "",
     gpus: Annotated[bool, typer.Option("--gpus", help="Only nodes with GPUs.")] = False,
+    topology: Annotated[
+        bool, typer.Option("--topology", help="The domains of the network (racks, blocks), a row each, instead of nodes.")
+    ] = False,
     namespace: SeenFromOption = "",
     watch: WatchOption = False,
     interval: IntervalOption = 2.0,
@@ -41,15 +67,18 @@ def nodes(
 ) -> None:
     """All nodes with their GPUs: · free, ▄ shared, █ allocated."""
 
-    def chosen(known: list[NodeLine]) -> tuple[Nodes, Listing]:
+    def chosen(known: list[NodeLine]) -> tuple[Nodes | Domains, Listing]:
         found = [line for line in known if state in ("", line.state) and (line.gpus or not gpus)]
+        if topology:
+            domains = domains_of(found)
+            return domains, _domain_table(domains)
         return Nodes(found), _table(found)
 
-    async def by_leader(leader: Leader, _: float) -> tuple[Nodes, Listing] | None:
+    async def by_leader(leader: Leader, _: float) -> tuple[Nodes | Domains, Listing] | None:
         known = await leader.nodes()
         return chosen(known) if known is not None else None
 
-    def view_of(snapshot: Snapshot) -> tuple[Nodes, Listing]:
+    def view_of(snapshot: Snapshot) -> tuple[Nodes | Domains, Listing]:
         return chosen(lines(snapshot))
 
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader, namespace=namespace)
@@ -66,6 +95,61 @@ def lines(snapshot: Snapshot) -> list[NodeLine]:
 def _is_down(view: views.Node) -> bool:
     ready = next((each for each in (view.status.conditions if view.status else None) or () if each.type == "Ready"), None)
     return ready is not None and ready.status != "True"
+
+
+def domains_of(known: list[NodeLine]) -> Domains:
+    """The domains that nodes are in: those of a wide level, each followed by those inside of it."""
+    members: dict[tuple[str, ...], list[NodeLine]] = {}
+    levels: dict[tuple[str, ...], str] = {}
+    for line in known:
+        for number, each in enumerate(line.domains):
+            path = tuple(inner.name for inner in line.domains[: number + 1])
+            members.setdefault(path, []).append(line)
+            levels[path] = each.level
+    found = [_domain(levels[path], path[-1], members[path]) for path in sorted(members)]
+    return Domains(found, sum(not line.domains for line in known))
+
+
+def _domain(level: str, name: str, there: list[NodeLine]) -> DomainLine:
+    taking = [line for line in there if line.state not in ("drained", "closed", "down")]
+    free = [line.gpus - line.gpus_used for line in taking]
+    return DomainLine(
+        level,
+        name,
+        len(there),
+        sum(not line.gpus_used and line.gpus > 0 for line in taking),
+        sum(line.gpus for line in there),
+        sum(line.gpus_used for line in there),
+        sum(free),
+        max(free, default=0),
+    )
+
+
+def _domain_table(found: Domains) -> Listing:
+    from rich.text import Text
+
+    columns = [
+        Column("LEVEL"),
+        Column("DOMAIN", flexible=True, least=12),
+        Column("NODES", right=True),
+        Column("FREE NODES", right=True),
+        Column("USED", right=True),
+        Column("FREE GPUS", right=True),
+        Column("ON ONE NODE", right=True),
+    ]
+    rows = [
+        [
+            Text(line.level),
+            Text(line.name),
+            str(line.nodes),
+            str(line.nodes_free),
+            f"{line.gpus_used:g}/{line.gpus:g}",
+            f"{line.gpus_free:g}",
+            f"{line.most_free:g}",
+        ]
+        for line in found.domains
+    ]
+    return Listing(columns, rows)
 
 
 _STYLES = {"idle": "green", "mixed": "cyan", "allocated": "blue", "drained": "yellow", "closed": "red", "down": "red"}

@@ -168,6 +168,23 @@ class Network:
         """Whether some pool has a level, by its name or its label."""
         return level in BUILT_IN or any(level in (each.name, each.label) for pool in self.pools.values() for each in pool.levels)
 
+    def path(self, labels: Mapping[str, str]) -> list[tuple[str, str]]:
+        """(level, domain) of a node with these labels, widest first, by the first pool by name that has levels and it.
+
+        A domain is written as its path, `block/rack`. A level of which the node lacks a label is left out, narrower ones too.
+        """
+        for _, pool in sorted(self.pools.items()):
+            if not pool.levels or not matches(pool.nodes, labels):
+                continue
+            found: list[tuple[str, str]] = []
+            for each in pool.levels:
+                value = labels.get(each.label)
+                if value is None:
+                    break
+                found.append((each.name, f"{found[-1][1]}/{value}" if found else value))
+            return found
+        return []
+
     @property
     def names(self) -> list[str]:
         """The names of all levels of all pools."""

@@ -96,6 +96,13 @@ class GpuPart(msgspec.Struct, frozen=True):
     used: int
 
 
+class Domain(msgspec.Struct, frozen=True):
+    """A domain of a topology level. name: the path of label values down to the level, `block/rack`."""
+
+    level: str
+    name: str
+
+
 class NodeLine(msgspec.Struct, frozen=True):
     """One node. state: as sinfo's words: idle, mixed, allocated, drained, down; closed where something on it cannot be counted.
 
@@ -103,6 +110,7 @@ class NodeLine(msgspec.Struct, frozen=True):
     gpu_free_milli: thousandths left of each GPU, as counted (the kubelet picks the real devices of plugins); where the device
     plugin offers partitions or replicas as `nvidia.com/gpu`, of each of these. GPUs of ResourceSlices follow.
     closed_by: what closes it: pods whose size cannot be known, or what of the node itself cannot be read.
+    domains: where it is on the network, from the widest level of its pool to the narrowest of which it has the label.
     """
 
     name: str
@@ -118,6 +126,7 @@ class NodeLine(msgspec.Struct, frozen=True):
     pods: int
     closed_by: list[str] = []
     gpu_parts: list[GpuPart] = []
+    domains: list[Domain] = []
 
 
 class Amount(msgspec.Struct, frozen=True):
