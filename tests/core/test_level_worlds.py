@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.model.groups import Closeness, Group
+from fairlead.core.model.groups import Group
 from fairlead.core.model.nodes import NetworkLevel, NodePool
+from fairlead.core.model.pods import Closeness
 from fairlead.core.model.transactions import Evict, Place, Preempt
 from tests.builders import GPU, cluster, node, pod, queue, run, spec
 

@@ -1,11 +1,14 @@
 """Gangs on the levels of a network: all members in one domain, or a reason with numbers."""
 
+import random
+
 import msgspec
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.cli.nodes import domains_of
-from fairlead.core.model.groups import Closeness, Group
+from fairlead.core.model.groups import Group
 from fairlead.core.model.nodes import NetworkLevel, NodePool
+from fairlead.core.model.pods import Closeness
 from fairlead.scheduler.overview import nodes as overview
 from tests.builders import cluster, node, pod, preempted, refused, run, start
 
@@ -176,3 +179,39 @@ def test_domains_are_counted_by_level():
         ("rack", "b2/r2", 2, 1, 0, 8),
     ]
     assert found.nodes_outside == 1
+
+
+def test_ranks_follow_the_order_of_the_network():
+    """Neighbours in rank are neighbours on the network, whatever the order of names and of scores."""
+    nodes = [on(f"n{at}", f"r{at % 3}", gpus=2) for at in range(6)]
+    members = [pod(f"g-{rank}", group="g", labels=(("fairlead.dev/index", str(rank)),)) for rank in range(12)]
+    random.Random(1).shuffle(members)
+    state = world(nodes, members, [near("g", 12, "block")])
+    found = start(state)
+    assert [found[f"g-{rank}"] for rank in range(12)] == [f"n{at}" for at in (0, 0, 3, 3, 1, 1, 4, 4, 2, 2, 5, 5)]
+
+
+def test_members_that_ask_for_nothing_may_be_elsewhere():
+    """As with Kueue's annotation on the workers only: the launcher has no part in the choice."""
+    asked = Closeness(("net/rack",))
+    pods = [pod("g-launcher", group="g", gpus=4), *(pod(f"g-{i}", group="g", closeness=asked) for i in range(3))]
+    state = world([on("a", "r1", gpus=3), on("b", "r2", gpus=5)], pods, [Group("ns", "g", 4)])
+    found = start(state)
+    assert found == {"g-launcher": "b", **{f"g-{i}": "a" for i in range(3)}}
+
+
+def test_nodes_are_reserved_in_one_rack():
+    """A gang that waits for a rack gets nodes of one for later, of the rack that is free first; a job elsewhere is not kept off."""
+    nodes = [on(f"n{rack}{i}", f"r{rack}", gpus=1) for rack in range(2) for i in range(2)]
+    running = [
+        pod(f"x{rack}{i}", at=f"n{rack}{i}", time_limit=3600.0 * (3 - rack), started=0.0) for rack in range(2) for i in range(2)
+    ]
+    state = world(nodes, running, [], patience=0.0)
+    run(state)
+    state.upsert_group(near("g", 2, "rack"))
+    for each in gang("g", 2):
+        state.upsert_pod(each)
+    run(state, 10.0)
+    run(state, 11.0)
+    (hold,) = state.reserved.of_units()
+    assert sorted(state.nodes.names[row] for row in hold.rows) == ["n10", "n11"]

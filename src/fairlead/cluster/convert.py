@@ -23,10 +23,10 @@ from fairlead.core.links import report
 from fairlead.core.links.matrix import Links, LinksError
 from fairlead.core.mig.parts import sharing_of
 from fairlead.core.model.disruption_budgets import DisruptionBudget
-from fairlead.core.model.groups import Closeness, Completed, Group
+from fairlead.core.model.groups import Completed, Group
 from fairlead.core.model.namespaces import Namespace
 from fairlead.core.model.nodes import Node, Taint
-from fairlead.core.model.pods import DeviceUse, Pod, PodSpec
+from fairlead.core.model.pods import Closeness, DeviceUse, Pod, PodSpec
 from fairlead.core.model.selectors import Labels, Requirement, Selector
 from fairlead.core.model.starts import FailedStarts, StartTrouble
 
@@ -108,7 +108,16 @@ def pod(
         started=seconds(status.start_time) if status.start_time else None,
         nominated=status.nominated_node_name,
         preempted=bool(conditions) and _is_preempted(conditions),
+        closeness=_kueue_topology(annotations) if group else None,
     )
+
+
+def _kueue_topology(annotations: Mapping[str, str]) -> Closeness | None:
+    """What Kueue's annotations ask of the network; None: nothing."""
+    required, preferred = (
+        annotations.get(each, "") for each in (names.KUEUE_REQUIRED_ANNOTATION, names.KUEUE_PREFERRED_ANNOTATION)
+    )
+    return Closeness((required,) if required else (), preferred) if required or preferred else None
 
 
 def _requested(view: views.Pod, workloads: Workloads | None, complaints: list[str]) -> tuple[PodSpec, ReasonCode | None]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.gang_devices import place_members
-from fairlead.core.gang_topology import neighbourhoods
+from fairlead.core.gang_topology import by_rank, near_of, neighbourhoods
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.pods import Near
 from fairlead.core.pods.colocation import Homes, homes, kin
@@ -153,7 +153,7 @@ def fits(state: ClusterState, unit: Unit) -> bool:
 
 def _gang(state: ClusterState, unit: Unit) -> list[Task] | Refused:
     """All of the needed members, then as many of the others as fit."""
-    near = unit.tasks[0].shape.spec.near
+    near = near_of(state, unit)
     return _gang_anywhere(state, unit) if near is None else _gang_near(state, unit, near)
 
 
@@ -300,6 +300,8 @@ def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: M
         if not rows:
             return _shut_out(state, tasks[-1])
         laid = 0
+        if tasks[0].shape.spec.near is not None:
+            tasks, rows = by_rank(state, tasks, rows)
         for task, row in zip(tasks, rows, strict=False):
             if state.queues.limits.over_limit(task, row=row) is not None:
                 limit = state.queues.limits.over_limit(task)

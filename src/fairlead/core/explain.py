@@ -15,7 +15,7 @@ import numpy as np
 from fairlead.api.names import GPU_SHARING_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.allocation import OverLimit, ReservedForOthers, full_pool, reserved_for_others
-from fairlead.core.gang_topology import most
+from fairlead.core.gang_topology import most, near_of
 from fairlead.core.mig.parts import sharing_of
 from fairlead.core.model.arrays import RowNumbers
 from fairlead.core.model.nodes import Node
@@ -239,27 +239,29 @@ def _no_domain(state: ClusterState, unit: Unit, near: Near) -> Reason | None:
     unknown = [each for each in near.required if not state.network.knows(each)]
     if unknown:
         known = ", ".join(state.network.names)
-        text = f"needs {unit.need} pods in one {unknown[0]}, but no NodePool has the topology level {unknown[0]!r}"
-        return Reason(ReasonCode.TOPOLOGY, text + (f"; levels are {known}" if known else ""), {"needed": unit.need}, unit.key)
+        text = f"must be in one {unknown[0]}, but no NodePool has the topology level {unknown[0]!r}"
+        return Reason(ReasonCode.TOPOLOGY, text + (f"; levels are {known}" if known else ""), {}, unit.key)
     level = near.required[-1]
     found = most(state, unit, near)
     if found is None:
-        text = f"needs {unit.need} pods in one {level}, but no node has the labels of the topology level {level}"
-        return Reason(ReasonCode.TOPOLOGY, text, {"needed": unit.need, "domains": 0}, unit.key)
+        text = f"must be in one {level}, but no node has the labels of the topology level {level}"
+        return Reason(ReasonCode.TOPOLOGY, text, {"domains": 0}, unit.key)
     numbers = {"needed": found.of, "held": found.held, "domains": found.domains, "ceiling": found.ceiling}
-    if not found.home and found.ceiling < unit.need:
-        text = f"needs {unit.need} pods in one {level}; the largest {level} holds at most {found.ceiling} when empty"
+    needs = f"needs {found.of} pods in one {level}"
+    if not found.home and found.ceiling < found.of:
+        text = f"{needs}; the largest {level} holds at most {found.ceiling} when empty"
         return Reason(ReasonCode.TOPOLOGY, text, numbers, unit.key)
     if found.held >= found.of:
         return None
     where = "where the gang is" if found.home else f"the most of {found.domains}"
-    text = f"needs {unit.need} pods in one {level}; {level} {found.domain} has {found.held} of {found.of}, {where}"
-    return Reason(ReasonCode.TOPOLOGY, text, numbers, unit.key)
+    return Reason(
+        ReasonCode.TOPOLOGY, f"{needs}; {level} {found.domain} has {found.held} of {found.of}, {where}", numbers, unit.key
+    )
 
 
 def no_gang(state: ClusterState, unit: Unit) -> Reason:
     """Why the needed members of a gang do not fit together."""
-    near = unit.tasks[0].shape.spec.near
+    near = near_of(state, unit)
     if near is not None and near.required and (spread := _no_domain(state, unit, near)) is not None:
         return spread
     wanted: Counter[int] = Counter(task.shape.number for task in unit.tasks[: unit.need])

@@ -17,6 +17,7 @@ import numpy as np
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.pods import Near
 from fairlead.core.nodes.network import Level, rows_in
+from fairlead.core.pods.members import index_of, leads
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.state.cluster import ClusterState
 
@@ -51,17 +52,36 @@ class Held(NamedTuple):
     home: bool
 
 
-def _kinds(unit: Unit, closed: Closed | None) -> list[_Kind]:
-    """The needed members by shape, and how many of each every row holds."""
+def near_of(state: ClusterState, unit: Unit) -> Near | None:
+    """What a unit's members ask of the network; None: nothing. Of different levels, the first that is required."""
+    if not state.network.asked:
+        return None
+    found = [near for task in unit.tasks if (near := task.shape.spec.near) is not None]
+    return next((near for near in found if near.required), found[0] if found else None)
+
+
+def _members(unit: Unit, near: Near) -> Iterator[tuple[int, Task]]:
+    """The needed members that ask for the same of the network, by shape: how many, and one of them."""
+    concerned = [
+        task
+        for task in unit.tasks[: unit.need]
+        if task.shape.spec.near is not None and task.shape.spec.near.required == near.required
+    ]
+    counts = Counter(task.shape.number for task in concerned)
+    for task in {task.shape.number: task for task in concerned}.values():
+        yield counts[task.shape.number], task
+
+
+def _kinds(unit: Unit, near: Near, closed: Closed | None) -> list[_Kind]:
+    """Those members by shape, and how many of each every row holds."""
     found = []
-    counts = Counter(task.shape.number for task in unit.tasks[: unit.need])
-    for task in {task.shape.number: task for task in unit.tasks[: unit.need]}.values():
+    for count, task in _members(unit, near):
         held = task.ranking.counts().copy()
         held[task.ranking.ranked() < 0] = 0
         shut = closed(task) if closed is not None else None
         if shut is not None:
             held[shut] = 0
-        found.append(_Kind(counts[task.shape.number], held))
+        found.append(_Kind(count, held))
     return found
 
 
@@ -85,7 +105,7 @@ def _neighbourhoods(state: ClusterState, unit: Unit, near: Near, closed: Closed)
     network, count = state.network, state.nodes.count
     if not all(network.knows(each) for each in near.required):
         return
-    kinds = _kinds(unit, closed)
+    kinds = _kinds(unit, near, closed)
     preferred = network.level(near.preferred) if near.preferred and network.knows(near.preferred) else None
     if not near.required:
         everywhere: Mask = np.ones(count, np.bool_)
@@ -156,16 +176,15 @@ def _best(shares: np.ndarray[tuple[int], np.dtype[np.float64]], surplus: Ints, n
     return min(candidates, key=lambda domain: (-shares[domain], int(surplus[domain]), names[domain - 1]))
 
 
-def _ceilings(state: ClusterState, unit: Unit, level: Level) -> list[tuple[int, Ints]]:
+def _ceilings(state: ClusterState, unit: Unit, near: Near, level: Level) -> list[tuple[int, Ints]]:
     """For each kind of member how many there are, and how many each domain would hold, were it empty; shape (domains,)."""
     found, size, rows = [], len(level.values), slice(0, state.nodes.count)
-    counts = Counter(task.shape.number for task in unit.tasks[: unit.need])
-    for task in {task.shape.number: task for task in unit.tasks[: unit.need]}.values():
+    for count, task in _members(unit, near):
         held = task.ranking.ceilings()
         held[~(state.nodes.open[rows] & task.ranking.admitted(rows))] = 0
         sums = np.bincount(level.domain[rows], weights=held, minlength=size).astype(np.int64)
         sums[0] = 0
-        found.append((counts[task.shape.number], sums))
+        found.append((count, sums))
     return found
 
 
@@ -175,18 +194,31 @@ def could_hold(state: ClusterState, unit: Unit, near: Near, at_most: int) -> Ite
         return
     level = state.network.level(*near.required)
     home = state.network.home(near.gang, level)
-    enough = np.logical_and.reduce([sums >= count for count, sums in _ceilings(state, unit, level)])
+    enough = np.logical_and.reduce([sums >= count for count, sums in _ceilings(state, unit, near, level)])
     domains = [home] if home else np.flatnonzero(enough).tolist()
-    now = np.minimum.reduce(_by_domain(_kinds(unit, None), level))
+    now = np.minimum.reduce(_by_domain(_kinds(unit, near, None), level))
     domains.sort(key=lambda domain: (-int(now[domain]), level.name(domain)))
     for domain in domains[:at_most]:
         yield rows_in(level, domain, state.nodes.count)
 
 
+def by_rank(state: ClusterState, tasks: list[Task], rows: list[int]) -> tuple[list[Task], list[int]]:
+    """Identical members in the order of their ranks, and their rows in the order of the network: neighbours there are near.
+
+    rows: one for each of the first members that get one. The order of the network is that of the names of domains, widest first.
+    """
+    names, objects = state.nodes.names, state.nodes.objects
+    place = {
+        row: (state.network.path(node.labels) if (node := objects[row]) is not None else [], names[row]) for row in set(rows)
+    }
+    ordered = sorted(tasks, key=lambda task: (not leads(task.pod), index_of(task.pod), task.pod.key))
+    return ordered, sorted(rows, key=place.__getitem__)
+
+
 def most(state: ClusterState, unit: Unit, near: Near) -> Held | None:
     """What the best domain of the required level holds of a gang's members; None: no node is in one."""
     level = state.network.level(*near.required)
-    kinds = _kinds(unit, None)
+    kinds = _kinds(unit, near, None)
     sums = _by_domain(kinds, level)
     rows = np.fromiter(state.nodes.rows.values(), np.int32, len(state.nodes.rows))
     domains = sorted(set(level.domain[rows].tolist()) - {0})
@@ -195,8 +227,16 @@ def most(state: ClusterState, unit: Unit, near: Near) -> Held | None:
     held = {
         domain: sum(min(int(each[domain]), kind.wanted) for kind, each in zip(kinds, sums, strict=True)) for domain in domains
     }
-    ceilings = _ceilings(state, unit, level)
+    ceilings = _ceilings(state, unit, near, level)
     ceiling = max(sum(min(int(each[domain]), count) for count, each in ceilings) for domain in domains)
     home = state.network.home(near.gang, level)
     best = home or min(domains, key=lambda domain: (-held[domain], level.name(domain)))
-    return Held(near.required[-1], level.name(best), held.get(best, 0), unit.need, len(domains), ceiling, bool(home))
+    return Held(
+        near.required[-1],
+        level.name(best),
+        held.get(best, 0),
+        sum(kind.wanted for kind in kinds),
+        len(domains),
+        ceiling,
+        bool(home),
+    )

@@ -56,7 +56,7 @@ class Walk:
         around = state.pairs.stamp, state.pairs.active, len(state.in_flight.lingering)
         wrong = _accounts(state, changed) + _devices(state, changed)
         if changed or around != self._around:
-            wrong += _surroundings(state, placed) + _placeholders(state, placed)
+            wrong += _surroundings(state, placed) + _placeholders(state, placed) + _seats(state, placed)
         self._around = around
         charges = _charges(state)
         if changed or charges != self._charges:
@@ -106,6 +106,14 @@ def _placeholders(state: ClusterState, placed: Placed) -> list[str]:
         for task in there
         if isinstance(task, Placeholder) and (task.state is not TaskState.PLACEHOLDER or task.pod.uid in state.tasks)
     ]
+
+
+def _seats(state: ClusterState, placed: Placed) -> list[str]:
+    """Where members of gangs are that are to be close to one another is counted as they are placed."""
+    tasks = (task for there in placed.values() for task in there)
+    return state.network.problems(
+        (task.shape.spec.near, task.row) for task in tasks if task.shape.spec.near is not None and not task.pod.terminating
+    )
 
 
 def _free(state: ClusterState) -> list[str]:

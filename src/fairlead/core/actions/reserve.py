@@ -15,10 +15,12 @@ import numpy as np
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import allocation
 from fairlead.core.actions.foresee import kept_devices, left_on, take_off
+from fairlead.core.gang_topology import could_hold, near_of
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, lacking
-from fairlead.core.pods.filters.dynamic_resources import only_claims
+from fairlead.core.pods.filters.dynamic_resources import DynamicResources
+from fairlead.core.pods.filters.network_topology import NetworkTopology
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.queues.attained import begun
@@ -31,7 +33,11 @@ REPLAN_AFTER = 120.0  # seconds; no start is expected sooner than this
 _CHECK = 300.0  # seconds after which something must have ended where starts are guessed
 _VAIN = 1  # so many starts in a row may be missed while nothing that is in the way ends
 REST = 300.0  # seconds before it is planned again for a unit that will never fit as things stand
-_WAITS_FOR_CAPACITY = (ReasonCode.RESOURCES, ReasonCode.DEVICES, ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET)
+_DOMAINS = 16  # of the network, in which places are planned for a gang that must be in one
+_WAITS_FOR_CAPACITY = (
+    *(ReasonCode.RESOURCES, ReasonCode.DEVICES, ReasonCode.TOPOLOGY, ReasonCode.RESERVATION),
+    ReasonCode.DISRUPTION_BUDGET,
+)
 
 
 def renew(state: ClusterState, now: float) -> None:
@@ -151,20 +157,34 @@ def can_be_planned(unit: Unit) -> bool:
     core = unit.tasks[: unit.need]
     if len(core) == 1 and core[0].shape.gpus == 1 and not core[0].shape.spec.devices:
         return False
-    return not any(
-        (task.ranking.relations and not only_claims(task.ranking.relations)) or (task.shape.gpus and task.shape.gpu_milli < WHOLE)
-        for task in core
-    )
+    return not any(_depends_on_others(task) or (task.shape.gpus and task.shape.gpu_milli < WHOLE) for task in core)
+
+
+def _depends_on_others(task: Task) -> bool:
+    """Whether more than its own gang, and devices of its claims, decides where a pod may be."""
+    return any(not isinstance(each, NetworkTopology | DynamicResources) for each in task.ranking.relations)
 
 
 def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
     """The earliest time at which a unit fits if all run as long as they are thought to, and where; None if it never does."""
+    near, ends = near_of(state, unit), _ends(state, now)
+    if near is None or not near.required:
+        return _plan(state, unit, now, ends)
+    holds = []
+    for rows in list(could_hold(state, unit.core(), near, _DOMAINS)):
+        with state.network.within(near.gang, rows):
+            hold = _plan(state, unit, now, ends)
+        holds += [] if hold is None else [hold]
+    return min(holds, key=lambda hold: hold.start, default=None)
+
+
+def _plan(state: ClusterState, unit: Unit, now: float, ends: list[tuple[float, str, Task]]) -> Hold | None:
+    """The same in the domain of the network in which its gang is tried, if it is to be in one."""
     if any(task.shape.spec.devices for task in unit.tasks[: unit.need]):
         return _plan_in_trial(state, unit, now)
     wanted: dict[int, list[Task]] = {}
     for task in unit.tasks[: unit.need]:
         wanted.setdefault(task.shape.number, []).append(task)
-    ends = _ends(state, now)
     taken: set[int] = set(_kept_for_others(state, unit))
     spare: dict[int, dict[int, int]] = {}
     start = now
@@ -251,6 +271,9 @@ def _earliest(
     count = nodes.count
     usable = ranking.admitted(slice(0, count)) & nodes.open[:count]
     usable[list(taken)] = False
+    near = ranking.shape.spec.near
+    if near is not None and (far := state.network.closed(near)) is not None:
+        usable &= ~far
     columns = [column for column, _ in demand]
     free = {column: nodes.free[column][:count].copy() for column in columns}
     held: Ints = np.full(count, np.iinfo(np.int64).max, np.int64)

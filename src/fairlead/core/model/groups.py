@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from fairlead.core.model.pods import Pod
+from fairlead.core.model.pods import Closeness, Pod
 from fairlead.core.model.starts import FailedStarts
 
 
@@ -41,16 +41,6 @@ class Completed(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int = 0
     since: float = 0.0
     until: float = 0.0
-
-
-class Closeness(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where on the network the members of a gang are to be: levels, by their names or by the labels of nodes.
-
-    required: of each of these levels all members are in one domain. preferred: of this level, in as few as possible.
-    """
-
-    required: tuple[str, ...] = ()
-    preferred: str = ""
 
 
 class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

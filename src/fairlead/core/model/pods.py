@@ -129,10 +129,20 @@ class DeviceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
     served: tuple[Served, ...] = ()
 
 
+class Closeness(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where on the network the members of a gang are to be: levels, by their names or by the labels of nodes.
+
+    required: of each of these levels all members are in one domain. preferred: of this level, in as few as possible.
+    """
+
+    required: tuple[str, ...] = ()
+    preferred: str = ""
+
+
 class Near(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where on the network a pod is to be for the sake of its gang, as the state has found out. gang: `namespace/name`, or empty.
 
-    required, preferred: as in `groups.Closeness`. domain: UID of the ComputeDomain that its claims name.
+    required, preferred: as in `Closeness`. domain: UID of the ComputeDomain that its claims name.
     """
 
     gang: str
@@ -228,7 +238,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     for members of gangs whose starts the scheduler watches.
     placeholder: the cluster has no such pod: the scheduler made it, to wait for a suspended job, or to hold a place.
     claims: the ResourceClaims that it uses. extended: the extended resources that its containers request; extended_claim: name of
-    the claim that serves some of them, as its status has it.
+    the claim that serves some of them, as its status has it. closeness: where on the network its gang is to be, if its PodGroup
+    does not say.
     """
 
     uid: str
@@ -273,6 +284,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     claims: tuple[DeviceUse, ...] = ()
     extended: tuple[ExtendedRequest, ...] = ()
     extended_claim: str = ""
+    closeness: Closeness | None = None
 
     @property
     def key(self) -> str:

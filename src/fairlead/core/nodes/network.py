@@ -8,7 +8,7 @@ those levels that some gang names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -88,6 +88,7 @@ class Network:
         self._nodes = nodes
         self.pools: dict[str, NodePool] = {}
         self.version = 0
+        self.asked = False  # whether a pod has ever asked for anything of it
         self._levels: dict[tuple[str, ...], Level] = {}
         self._seats: dict[str, Seats] = {}
         self._within: dict[str, Mask] = {}
@@ -148,6 +149,21 @@ class Network:
         self._members.clear()
         for near, row in seated:
             self.seat(near, row, 1)
+
+    def problems(self, seated: Iterable[tuple[Near, int]]) -> list[str]:
+        """What is counted otherwise than pods with places are. seated: of each, with its row."""
+        expected = Network(UndoLog(), self._nodes)
+        for near, row in seated:
+            expected.seat(near, row, 1)
+
+        def counted(seats: dict[str, Seats], members: dict[int, dict[str, int]]) -> list[object]:
+            rows = {gang: {row: count for row, count in each.rows.items() if count} for gang, each in seats.items()}
+            domains = {row: {uid: count for uid, count in each.items() if count} for row, each in members.items()}
+            return [{gang: each for gang, each in rows.items() if each}, {row: each for row, each in domains.items() if each}]
+
+        if counted(expected._seats, expected._members) == counted(self._seats, self._members):
+            return []
+        return ["members of gangs are counted on other rows than where they have places"]
 
     # -- questions -----------------------------------------------------------------------------
 

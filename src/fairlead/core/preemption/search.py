@@ -17,7 +17,7 @@ import numpy as np
 
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core import allocation
-from fairlead.core.gang_topology import could_hold
+from fairlead.core.gang_topology import could_hold, near_of
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.pods import Near
@@ -84,7 +84,7 @@ def preempt(
     preemption = PreemptionPolicy(state, unit, enforce_quota=enforce_quota, waited=waited, budgets=budgets, blocking=blocking)
     if len(unit.tasks) == 1:
         return _for_one(preemption)
-    near = unit.tasks[0].shape.spec.near
+    near = near_of(state, unit)
     return _for_gang(preemption) if near is None or not near.required else _in_one_domain(preemption, near)
 
 
@@ -452,7 +452,7 @@ def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mas
 
 def _enough(state: ClusterState, core: Unit, source: Iterator[Preemptible]) -> list[Preemptible] | None:
     """The first victims that could be enough, by amounts alone: what all nodes have free, and what these hold."""
-    where = _where(state, core) if core.tasks[0].shape.spec.near is not None else None
+    where = _where(state, core) if near_of(state, core) is not None else None
     rows = slice(0, state.nodes.count) if where is None else np.flatnonzero(where).tolist()
     missing = amounts.lacking(state.nodes, rows, amounts.by_column(core.tasks))
     victims, freed = list[Preemptible](), dict[int, int]()

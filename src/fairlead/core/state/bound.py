@@ -6,8 +6,7 @@ import msgspec
 
 from fairlead.api.names import CLIQUE_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.groups import Closeness
-from fairlead.core.model.pods import Near, Pod, PodSpec
+from fairlead.core.model.pods import Closeness, Near, Pod, PodSpec
 from fairlead.core.nodes.compute_domains import compute_domain
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Gang, Task, TaskState
@@ -47,6 +46,9 @@ class BoundPods:
         """A pod with what its gang and its ComputeDomain ask of its place. task: what is known of it."""
         gang = self._tables.gangs.get(f"{pod.namespace}/{pod.group}") if pod.group and pod.ours else None
         closeness = gang.group.closeness if gang is not None and gang.group is not None else None
+        if closeness is None and gang is not None:
+            placed = task is not None and (task.row >= 0 or bool(task.pod.node))
+            closeness = task.pod.closeness if task is not None and placed else pod.closeness
         domain = compute_domain(pod, self._tables.device_claims) if pod.claims else ""
         if not domain and task is not None and task.row >= 0 and task.shape.spec.near is not None:
             domain = task.shape.spec.near.domain  # its claims are known no longer, and it is still there
@@ -56,6 +58,7 @@ class BoundPods:
             required = asked.required
             if domain and gang is not None and CLIQUE_LABEL not in required:
                 required = (*required, CLIQUE_LABEL)
+            self._tables.network.asked = True
             near = Near(gang.key if gang is not None else "", required, asked.preferred, domain)
         return pod if pod.spec.near == near else msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, near=near))
 
