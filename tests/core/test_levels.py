@@ -6,9 +6,11 @@ import msgspec
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.cli.nodes import domains_of
+from fairlead.core import invariants
 from fairlead.core.model.groups import Group
 from fairlead.core.model.nodes import NetworkLevel, NodePool
 from fairlead.core.model.pods import Closeness
+from fairlead.core.model.transactions import Preempt
 from fairlead.scheduler.overview import nodes as overview
 from tests.builders import cluster, node, pod, preempted, refused, run, start
 
@@ -215,3 +217,20 @@ def test_nodes_are_reserved_in_one_rack():
     run(state, 11.0)
     (hold,) = state.reserved.of_units()
     assert sorted(state.nodes.names[row] for row in hold.rows) == ["n10", "n11"]
+
+
+def test_pods_move_out_of_one_rack_for_a_gang():
+    """Two free GPUs in each of three racks: a gang that needs four in one rack gets them by two moves, of one rack."""
+    nodes = [on(f"n{rack}{i}", f"r{rack}", gpus=2) for rack in range(3) for i in range(2)]
+    small = [pod(f"x{rack}{i}", at=f"n{rack}{i}", started=0.0) for rack in range(3) for i in range(2)]
+    state = world(nodes, small, [near("g", 2, "rack")], reservations=0)
+    for each in gang("g", 2, gpus=2, created=0.0):
+        state.upsert_pod(each)
+    assert refused(run(state, 10.0))["g-0"].code is ReasonCode.TOPOLOGY
+    decided = [each for each in run(state, 1000.0) if isinstance(each, Preempt)]
+    (plan,) = decided
+    assert plan.moves
+    assert len({victim.node[:2] for victim in plan.victims}) == 1
+    assert len(plan.victims) == 2
+    assert len(racks_of(state, "g")) == 1
+    invariants.check(state)

@@ -21,11 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fairlead.core import allocation
+from fairlead.core.gang_topology import near_of
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, covers, lacking
-from fairlead.core.pods.filters.dynamic_resources import only_claims
+from fairlead.core.pods.filters.network_topology import depends_on_others
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState, Unit, rankings_of
 from fairlead.core.preemption.claim_bounds import enough_devices
 from fairlead.core.preemption.movers import Movers
@@ -64,8 +65,8 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
 
 
 def can_be_placed(state: ClusterState, core: Unit) -> bool:
-    """Whether a unit's places depend on nothing but what is free of amounts and devices, and no limit is in its way."""
-    if state.pods.nominated or any(not only_claims(each.relations) for each in rankings_of(core.tasks)):
+    """Whether a unit's places depend on nothing but free amounts, devices and its own gang, and no limit is in its way."""
+    if state.pods.nominated or any(depends_on_others(ranking.relations) for ranking in rankings_of(core.tasks)):
         return False
     first = core.tasks[0]
     if any(task.queue != first.queue for task in core.tasks):
@@ -93,7 +94,8 @@ def devices_free(state: ClusterState, usable: Mask) -> int:
 def _enough(state: ClusterState, core: Unit) -> bool:
     """Whether what is free would do if it were in one piece."""
     wanted = devices_of(core.tasks)
-    usable = usable_by(state, core)
+    # For a gang in one domain others may move to all other domains.
+    usable = usable_by(state, core) if near_of(state, core) is None else state.nodes.open[: state.nodes.count]
     if wanted and devices_free(state, usable) < wanted:
         return False
     with_claims = [task for task in core.tasks if task.shape.spec.devices]

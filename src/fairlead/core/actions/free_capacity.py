@@ -13,6 +13,7 @@ from fairlead.core.actions.combine import Laid, combine, leaves_fragments
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.leaving import awaited_before, beyond_leaving, enough_leaves
 from fairlead.core.actions.patience import moves_from, reclaims_from
+from fairlead.core.gang_topology import could_hold, near_of
 from fairlead.core.pods.tasks import TaskState, Unit
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.override import override
@@ -21,6 +22,9 @@ from fairlead.core.preemption.search import Plan, by_upstream, preempt
 from fairlead.core.queues.searches import Search
 from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
+
+_DOMAINS = 8
+"""In so many domains of the network moves are sought for a gang that must be in one: those that hold most of it now."""
 
 
 def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float) -> Plan | Moved | Reason | None:
@@ -79,10 +83,23 @@ def _search_moves(state: ClusterState, unit: Unit, search: Search, now: float, b
     search.moves_wanted = now < search.moves_again
     if search.moves_wanted:
         return None
-    moved = consolidate(state, unit, now) or combine(state, unit, now, None, blocking)
+    moved = _moved(state, unit, now, blocking)
     search.moves_vain = 0 if moved else search.moves_vain + 1
     search.moves_again = now + state.policy.move_rest(search.moves_vain)
     return moved
+
+
+def _moved(state: ClusterState, unit: Unit, now: float, blocking: Blocking) -> Moved | None:
+    """The same in one domain of the network after the other, for a gang that must be in one."""
+    near = near_of(state, unit)
+    if near is None or not near.required or len(unit.tasks) == 1:
+        return consolidate(state, unit, now) or combine(state, unit, now, None, blocking)
+    for rows in list(could_hold(state, unit.core(), near, _DOMAINS)):
+        with state.network.within(near.gang, rows):
+            moved = consolidate(state, unit, now) or combine(state, unit, now, None, blocking)
+        if moved is not None:
+            return moved
+    return None
 
 
 def _evict(

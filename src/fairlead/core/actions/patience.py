@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from fairlead.core.model.units import WHOLE
-from fairlead.core.pods.filters.dynamic_resources import only_claims
+from fairlead.core.pods.filters.network_topology import depends_on_others
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.search import by_upstream
 from fairlead.core.state.cluster import ClusterState
@@ -20,7 +20,7 @@ def moves_from(state: ClusterState, unit: Unit) -> float:
     if not (policy.preempt and policy.moves_per_minute) or by_upstream(unit) or unit.tasks[0].pod.never_preempts:
         return math.inf
     core = unit.tasks[: unit.need]
-    if any(not only_claims(task.ranking.relations) for task in core):
+    if any(depends_on_others(task.ranking.relations) for task in core):
         return math.inf  # its places depend on who is where, which moves would change
     if len(core) == 1 and core[0].shape.device_milli == WHOLE and not state.moves.enough_free(unit):
         return math.inf  # a single device is there as soon as anything ends

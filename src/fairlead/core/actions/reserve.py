@@ -19,8 +19,7 @@ from fairlead.core.gang_topology import could_hold, near_of
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import by_column, lacking
-from fairlead.core.pods.filters.dynamic_resources import DynamicResources
-from fairlead.core.pods.filters.network_topology import NetworkTopology
+from fairlead.core.pods.filters.network_topology import depends_on_others
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.queues.attained import begun
@@ -157,12 +156,9 @@ def can_be_planned(unit: Unit) -> bool:
     core = unit.tasks[: unit.need]
     if len(core) == 1 and core[0].shape.gpus == 1 and not core[0].shape.spec.devices:
         return False
-    return not any(_depends_on_others(task) or (task.shape.gpus and task.shape.gpu_milli < WHOLE) for task in core)
-
-
-def _depends_on_others(task: Task) -> bool:
-    """Whether more than its own gang, and devices of its claims, decides where a pod may be."""
-    return any(not isinstance(each, NetworkTopology | DynamicResources) for each in task.ranking.relations)
+    return not any(
+        depends_on_others(task.ranking.relations) or (task.shape.gpus and task.shape.gpu_milli < WHOLE) for task in core
+    )
 
 
 def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:

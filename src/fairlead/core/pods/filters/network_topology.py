@@ -6,11 +6,14 @@ label of the level, or of a wider one, is in no domain, so no member may have it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from typing_extensions import override
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints, Mask, RowNumbers
 from fairlead.core.pods.filters.base import Refusal, Relation, Stop
+from fairlead.core.pods.filters.dynamic_resources import DynamicResources
 
 
 class NetworkTopology(Relation):
@@ -60,3 +63,8 @@ class NetworkTopology(Relation):
     def version(self) -> int:
         near, network = self.spec.near, self.around.network
         return hash((network.version, network.seats_version(near.gang))) if near is not None else 0
+
+
+def depends_on_others(relations: Iterable[Relation]) -> bool:
+    """Whether more than devices of its claims, and its own gang's place on the network, is judged of a shape beyond nodes by themselves."""
+    return any(not isinstance(each, NetworkTopology | DynamicResources) for each in relations)
