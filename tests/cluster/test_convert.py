@@ -6,7 +6,7 @@ from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, pod_specs, policies, views
 from fairlead.cluster.requests import pod_requests
-from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.pods import Closeness, Pod, PodSpec
 from tests.builders import cluster, placed, run
 
 
@@ -380,3 +380,35 @@ def test_a_group_made_for_a_target_state_has_as_many_members_as_the_target_state
         "status": {"target": {"state": "Suspended", "epoch": 7, "members": members}},
     }
     assert convert.group(msgspec.convert(manifest, views.PodGroup)).min_member == needed
+
+
+def test_where_on_the_network_a_gang_is_to_be():
+    def asked(**topology):
+        manifest = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"minMember": 2, "topology": topology}}
+        return convert.group(msgspec.convert(manifest, views.PodGroup)).closeness
+
+    assert asked(required="rack", preferred="nvlink") == Closeness(("rack",), "nvlink")
+    assert asked(preferred="rack") == Closeness((), "rack")
+    assert asked() is None
+
+
+def test_annotations_of_kueue_say_where_a_gang_is_to_be():
+    annotations = {"kueue.x-k8s.io/podset-required-topology": "net/rack"}
+    metadata = {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations}
+    grouped = {**metadata, "labels": {"fairlead.dev/pod-group": "g"}}
+    ours = {"fairlead": "ai"}
+    assert convert.pod(view(metadata=grouped, spec={"schedulerName": "fairlead"}), "q", ours).closeness == Closeness(
+        ("net/rack",)
+    )
+    assert convert.pod(view(metadata=metadata, spec={"schedulerName": "fairlead"}), "q", ours).closeness is None
+
+
+@pytest.mark.parametrize("second", [{"name": "rack", "label": "b"}, {"name": "row", "label": "a"}])
+def test_levels_of_a_pool_differ_by_name_and_label(second):
+    levels = [{"name": "rack", "label": "a"}, second]
+    pool = msgspec.convert({"metadata": {"name": "p"}, "spec": {"topologyLevels": levels}}, views.NodePool)
+    with pytest.raises(QuantityError, match="two levels have the"):
+        policies.node_pool(pool)
+    assert [
+        each.name for each in policies.node_pool(msgspec.convert({"spec": {"topologyLevels": levels[:1]}}, views.NodePool)).levels
+    ] == ["rack"]

@@ -8,6 +8,7 @@ those levels that some gang names.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ class Level(Topology):
         self.levels = levels
         self._paths = paths
         self._domains: dict[tuple[str, ...], int] = {}
+        self._called: Counter[str] = Counter()  # how many domains end in a value
 
     @override
     def set(self, row: int, labels: Mapping[str, str]) -> None:
@@ -56,24 +58,29 @@ class Level(Topology):
         if number is None:
             number = self._domains[domain] = len(self.values)
             self.values.append(domain[-1].partition("=")[2])
+            self._called[self.values[-1]] += 1
         self.domain[row] = number
 
     def name(self, number: int) -> str:
         """What a domain is called: the value of its label, with those of wider levels where that is not enough."""
         value = self.values[number]
-        if self.values.count(value) == 1:
+        if self._called[value] == 1:
             return value
         path = next(path for path, known in self._domains.items() if known == number)
         return "/".join(each.partition("=")[2] for each in path)
 
 
 class Seats:
-    """Where the members of one gang are. rows: row -> how many; rows that once counted may remain with 0."""
+    """Where the members of one gang are. rows: row -> how many; rows that once counted may remain with 0.
 
-    __slots__ = ("rows", "version")
+    home: of which level, at which versions of this and of labels, and the domain.
+    """
+
+    __slots__ = ("home", "rows", "version")
 
     def __init__(self) -> None:
         self.rows: dict[int, int] = {}
+        self.home: tuple[Level | None, int, int, int] = (None, 0, 0, 0)
         self.version = new_version()
 
 
@@ -214,11 +221,6 @@ class Network:
             self._nodes.topologies.keep(made)
         return made
 
-    def seats(self, gang: str) -> dict[int, int]:
-        """On which rows members of a gang are, and how many; not to be written to."""
-        seats = self._seats.get(gang)
-        return {} if seats is None else seats.rows
-
     def seats_version(self, gang: str) -> int:
         """Changes when a member comes to have a place or leaves it."""
         seats = self._seats.get(gang)
@@ -229,12 +231,19 @@ class Network:
 
         That is so only after labels of nodes have changed under running pods, or levels have.
         """
+        seats, labels = self._seats.get(gang), self._nodes.topologies.version
+        if seats is None:
+            return 0
+        if seats.home[:3] == (level, seats.version, labels):
+            return seats.home[3]
         held: dict[int, int] = {}
-        for row, count in self.seats(gang).items():
+        for row, count in seats.rows.items():
             domain = level.domain.item(row)
             if count > 0 and domain:
                 held[domain] = held.get(domain, 0) + count
-        return min(held, key=lambda domain: (-held[domain], level.name(domain))) if held else 0
+        home = min(held, key=lambda domain: (-held[domain], level.name(domain))) if held else 0
+        seats.home = level, seats.version, labels, home
+        return home
 
     def closed(self, near: Near) -> Mask | None:
         """For each row whether a pod may not have it, for its gang or its ComputeDomain; None: none is."""
