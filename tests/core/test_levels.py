@@ -90,10 +90,11 @@ def test_a_rack_that_is_filled_is_taken_before_a_free_one():
 
 
 def test_members_that_come_later_go_where_the_gang_is():
-    nodes = [on("a", "r1", gpus=2), on("b", "r2", gpus=8), on("c", "r1", gpus=1)]
+    nodes = [on("a", "r1", gpus=2), on("b", "r2", gpus=1), on("c", "r1", gpus=1)]
     state = world(nodes, gang("g", 2, gpus=1), [near("g", 2, "rack")])
     start(state)
     assert racks_of(state, "g") == {("b", "r1")}
+    state.upsert_node(on("b", "r2", gpus=8))
     state.upsert_pod(pod("g-2", group="g"))
     assert start(state) == {"g-2": "c"}
     state.upsert_pod(pod("g-3", group="g"))

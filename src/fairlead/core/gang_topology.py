@@ -1,8 +1,8 @@
 """The place of a gang on the network: which domains could hold all of its members, and the order in which they are tried.
 
 Members are counted by domain as nodes hold them now; what counting does not see (affinity, devices, limits) is found out as
-they are placed, and the next choice is tried. Of the domains of the required level that suffice, one comes first where the gang
-needs the fewest domains of the preferred level, then the one with the least left over: large free domains stay whole.
+they are placed, and the next choice is tried. The search itself is `core.topology`: the fewest domains of the preferred level,
+those whose remainder is the least loss, so that large free domains stay whole.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from fairlead.core.nodes.network import Level, rows_in
 from fairlead.core.pods.members import index_of, leads
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.state.cluster import ClusterState
+from fairlead.core.topology.choose import choices
+from fairlead.core.topology.request import Group, Request, Rules, Set, Shape
 
 ATTEMPTS = 64
 """So many choices are tried; each costs as much as placing the gang. More are only there where rules on top of amounts keep a
@@ -106,46 +108,49 @@ def _neighbourhoods(state: ClusterState, unit: Unit, near: Near, closed: Closed)
     if not all(network.knows(each) for each in near.required):
         return
     kinds = _kinds(unit, near, closed)
+    level = network.level(*near.required) if near.required else None
     preferred = network.level(near.preferred) if near.preferred and network.knows(near.preferred) else None
-    if not near.required:
-        everywhere: Mask = np.ones(count, np.bool_)
-        chosen = _fewest(network.home(near.gang, preferred), kinds, preferred, everywhere) if preferred is not None else None
+    everywhere: Mask = np.ones(count, np.bool_)
+    if preferred is not None and (beside := network.home(near.gang, preferred)):
+        # Some members have places: the others come as close to these as they can.
+        chosen = _fewest(beside, kinds, preferred, everywhere)
         if chosen is not None:
-            yield chosen[1]
+            yield chosen
+    for rows in _chosen(state, kinds, level, preferred):
+        yield rows
+        if level is not None:
+            yield rows_in(level, level.domain.item(int(rows.argmax())), count)
+    if level is None:
         yield everywhere
         return
-    level = network.level(*near.required)
-    home = network.home(near.gang, level)
-    enough = np.logical_and.reduce([sums >= kind.wanted for kind, sums in zip(kinds, _by_domain(kinds, level), strict=True)])
-    domains = [home] if home else np.flatnonzero(enough).tolist()
-    left = _left_over(kinds, level)
-    choices: list[tuple[int, int, str, Mask, Mask | None]] = []
-    for domain in domains:
-        rows = rows_in(level, domain, count)
-        chosen = _fewest(network.home(near.gang, preferred), kinds, preferred, rows) if preferred is not None else None
-        choices.append(
-            (chosen[0] if chosen is not None else 0, int(left[domain]), level.name(domain), rows, chosen[1] if chosen else None)
-        )
-    choices.sort(key=lambda choice: choice[:3])
-    for _, _, _, rows, chosen_rows in choices:
-        if chosen_rows is not None:
-            yield chosen_rows
+    # Where pods of several kinds share nodes the search may count too little.
+    for domain in np.flatnonzero(_enough(kinds, level)).tolist():
+        yield rows_in(level, domain, count)
+
+
+def _enough(kinds: list[_Kind], level: Level) -> Mask:
+    """For each domain whether it could hold all, kind by kind; shape (domains,)."""
+    held = [sums >= kind.wanted for kind, sums in zip(kinds, _by_domain(kinds, level), strict=True)]
+    return np.logical_and.reduce(held) if held else np.zeros(len(level.values), np.bool_)
+
+
+def _chosen(state: ClusterState, kinds: list[_Kind], level: Level | None, preferred: Level | None) -> Iterator[Mask]:
+    """The rows that the search of `core.topology` chooses, of each domain of the required level that holds all."""
+    levels = [each for each in (level, preferred) if each is not None]
+    if not levels or not kinds:
+        return
+    tree = state.network.tree(levels)
+    groups = tuple(Group(number, kind.wanted) for number, kind in enumerate(kinds))
+    rules = Rules(None if level is None else 0, None if preferred is None else len(levels) - 1)
+    request = Request(tuple(Shape(kind.held) for kind in kinds), (Set(groups),), rules)
+    for placement in choices(tree, request):
+        rows: Mask = np.zeros(state.nodes.count, np.bool_)
+        rows[[place.row for places in placement.sets for place in places]] = True
         yield rows
 
 
-def _left_over(kinds: list[_Kind], level: Level) -> Ints:
-    """How many more pods of the kind that is scarcest there each domain holds beyond the gang; shape (domains,)."""
-    size = len(level.values)
-    left = [
-        np.bincount(level.domain[: len(kind.held)], weights=kind.held, minlength=size).astype(np.int64) - kind.wanted
-        for kind in kinds
-    ]
-    least: Ints = np.minimum.reduce(left)
-    return least
-
-
-def _fewest(home: int, kinds: list[_Kind], level: Level, rows: Mask) -> tuple[int, Mask] | None:
-    """The fewest domains of a level that hold a gang among some rows: how many, and their rows; None: they do not hold it.
+def _fewest(home: int, kinds: list[_Kind], level: Level, rows: Mask) -> Mask | None:
+    """Rows of few domains of a level that hold a gang, some of whose members have places; None: they do not hold it.
 
     home: where members are already, first of all. Then one that holds all of the rest, the tightest; else the largest first.
     """
@@ -164,7 +169,7 @@ def _fewest(home: int, kinds: list[_Kind], level: Level, rows: Mask) -> tuple[in
         taken.append(best)
         wanted = [max(0, need - int(each[best])) for each, need in zip(sums, wanted, strict=True)]
     mask: Mask = rows & np.isin(level.domain[: len(rows)], taken)
-    return len(taken), mask
+    return mask
 
 
 def _best(shares: np.ndarray[tuple[int], np.dtype[np.float64]], surplus: Ints, names: list[str]) -> int:

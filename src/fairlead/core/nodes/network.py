@@ -9,10 +9,11 @@ those levels that some gang names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import numpy as np
 from typing_extensions import override
 
 from fairlead.api.names import CLIQUE_LABEL, COMPUTE_DOMAIN_LABEL
@@ -22,6 +23,7 @@ from fairlead.core.model.pods import Near
 from fairlead.core.model.selectors import matches
 from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.nodes.topology import Topology
+from fairlead.core.topology.tree import Tree
 
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
@@ -97,6 +99,7 @@ class Network:
         self.version = 0
         self.asked = False  # whether a pod has ever asked for anything of it
         self._levels: dict[tuple[str, ...], Level] = {}
+        self._trees: dict[tuple[str, ...], tuple[tuple[int, int, int], Tree]] = {}
         self._seats: dict[str, Seats] = {}
         self._within: dict[str, Mask] = {}
         self._members: dict[int, dict[str, int]] = {}  # row -> UID of a ComputeDomain -> how many of its pods have places there
@@ -123,6 +126,7 @@ class Network:
         for level in self._levels.values():
             self._nodes.topologies.drop(level.key)
         self._levels.clear()
+        self._trees.clear()
         self.version = new_version()
 
     def seat(self, near: Near, row: int, by: int) -> None:
@@ -220,6 +224,17 @@ class Network:
             made = self._levels[levels] = Level(levels, 0, self._path)
             self._nodes.topologies.keep(made)
         return made
+
+    def tree(self, levels: Sequence[Level]) -> Tree:
+        """The domains of these levels as a tree, the first the widest; made anew once labels, nodes or levels have changed."""
+        key, count = tuple(level.key for level in levels), self._nodes.count
+        version = self._nodes.topologies.version, self.version, count
+        known = self._trees.get(key)
+        if known is None or known[0] != version:
+            codes = [level.domain[:count].astype(np.int64) for level in levels]
+            made = Tree([level.levels[-1] for level in levels], codes, [level.values for level in levels], count)
+            known = self._trees[key] = version, made
+        return known[1]
 
     def seats_version(self, gang: str) -> int:
         """Changes when a member comes to have a place or leaves it."""
