@@ -162,8 +162,8 @@ def _fewest(home: int, kinds: list[_Kind], level: Level, rows: Mask) -> Mask | N
         shares = np.minimum.reduce([np.minimum(each, need) / need for each, need in zip(sums, wanted, strict=True) if need])
         shares[0] = -1
         shares[taken] = -1
-        surplus = np.minimum.reduce([each - need for each, need in zip(sums, wanted, strict=True)])
-        best = home if home and not taken and shares[home] > 0 else _best(shares, surplus, names)
+        left = np.minimum.reduce([each - need for each, need in zip(sums, wanted, strict=True)])
+        best = home if home and not taken and shares[home] > 0 else _best(shares, left, names)
         if best == 0 or not any(each[best] for each in sums):
             return None
         taken.append(best)
@@ -172,13 +172,13 @@ def _fewest(home: int, kinds: list[_Kind], level: Level, rows: Mask) -> Mask | N
     return mask
 
 
-def _best(shares: np.ndarray[tuple[int], np.dtype[np.float64]], surplus: Ints, names: list[str]) -> int:
+def _best(shares: np.ndarray[tuple[int], np.dtype[np.float64]], left: Ints, names: list[str]) -> int:
     """The domain that holds all of the rest with the least left over, else the one that holds most; 0: there is none."""
     candidates = [domain for domain in range(1, len(shares)) if shares[domain] > 0]
     if not candidates:
         rest = [domain for domain in range(1, len(shares)) if shares[domain] >= 0]
-        return max(rest, key=lambda domain: int(surplus[domain]), default=0)
-    return min(candidates, key=lambda domain: (-shares[domain], int(surplus[domain]), names[domain - 1]))
+        return max(rest, key=lambda domain: int(left[domain]), default=0)
+    return min(candidates, key=lambda domain: (-shares[domain], int(left[domain]), names[domain - 1]))
 
 
 def _ceilings(state: ClusterState, unit: Unit, near: Near, level: Level) -> list[tuple[int, Ints]]:

@@ -49,7 +49,7 @@ def domain_of(asks: Claim) -> str:
         try:
             domain = msgspec.json.decode(config.parameters, type=_Opaque).parameters.domain_id
         except msgspec.MsgspecError:
-            continue  # it is for the driver to say what is wrong with it
+            continue  # the driver reports what is wrong with it
         if domain:
             return domain
     return ""
