@@ -44,9 +44,10 @@ class BoundPods:
 
     def near(self, pod: Pod, task: Task | None) -> Pod:
         """A pod with what its gang and its ComputeDomain ask of its place. task: what is known of it."""
-        gang = self._tables.gangs.get(f"{pod.namespace}/{pod.group}") if pod.group and pod.ours else None
+        key = f"{pod.namespace}/{pod.group}" if pod.group and pod.ours else ""
+        gang = self._tables.gangs.get(key) if key else None
         closeness = gang.group.closeness if gang is not None and gang.group is not None else None
-        if closeness is None and gang is not None:
+        if closeness is None and key:
             placed = task is not None and (task.row >= 0 or bool(task.pod.node))
             closeness = task.pod.closeness if task is not None and placed else pod.closeness
         domain = compute_domain(pod, self._tables.device_claims) if pod.claims else ""
@@ -56,10 +57,10 @@ class BoundPods:
         if closeness is not None or domain:
             asked = closeness or Closeness()
             required = asked.required
-            if domain and gang is not None and CLIQUE_LABEL not in required:
+            if domain and key and CLIQUE_LABEL not in required:
                 required = (*required, CLIQUE_LABEL)
             self._tables.network.asked = True
-            near = Near(gang.key if gang is not None else "", required, asked.preferred, domain)
+            near = Near(key, required, asked.preferred, domain)
         return pod if pod.spec.near == near else msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, near=near))
 
     def group_changed(self, gang: Gang) -> None:
