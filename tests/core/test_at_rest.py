@@ -215,3 +215,16 @@ def test_a_victim_of_ones_own_is_found_once_another_leaves_room_beside_it():
     assert not placed(settled(state, 1.0))
     state.remove_pod("uid-beside")
     assert placed(settled(state, 500.0)) == {"high": "n"}
+
+
+def test_a_search_behind_a_limit_that_the_backoff_of_anothers_put_off_is_made_after_it():
+    """`u` and `v` hold all they may. The search for `u` is in vain, as `u` runs no lower job; that for `v` only is put off by it."""
+    limited = msgspec.structs.replace(shares("q"), per_user=UserLimits(resources=((GPU, 2000),)))
+    state = cluster([node("n", gpus=4)], [limited], searches=1)
+    state.upsert_pod(pod("first", queue="q", gpus=2, priority=5, user="u"))
+    state.upsert_pod(pod("low", queue="q", gpus=2, user="v"))
+    settled(state, 0.0)
+    state.upsert_pod(pod("in-vain", queue="q", gpus=2, priority=5, created=1.0, user="u"))
+    state.upsert_pod(pod("high", queue="q", gpus=2, priority=5, created=2.0, user="v"))
+    assert not placed(settled(state, 2.0))
+    assert placed(settled(state, 500.0)) == {"high": "n"}

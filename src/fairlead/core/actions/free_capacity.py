@@ -20,7 +20,7 @@ from fairlead.core.preemption.override import override
 from fairlead.core.preemption.policy import share_due
 from fairlead.core.preemption.search import Plan, by_upstream, preempt
 from fairlead.core.queues.searches import Search
-from fairlead.core.queues.tree import pending_class_of
+from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _DOMAINS = 8
@@ -39,14 +39,14 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
         return preempt(state, unit)
     search = pending_class.search
     if now < search.backoff_until:
-        state.queues.waiting.backing_off.add(pending_class)
+        _put_off(state, unit, pending_class, code)
         return search.budgets if asks else None
     leaving = state.departures.leaving_soon(now) if state.departures.going and not by_upstream(unit) else []
     if leaving and (until := enough_leaves(state, unit, leaving)) is not None:
         # No pod is evicted or moved meanwhile.
         search.backoff_until = search.awaits = until
         search.budgets = None
-        state.queues.waiting.backing_off.add(pending_class)
+        _put_off(state, unit, pending_class, code)
         return None
     search.awaits = 0.0
     if leaving and awaited_before(state, unit, now):
@@ -76,6 +76,13 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
     search.check_at = again
     state.queues.waiting.note_blocked(pending_class, blocking.blocked_by)
     return plan or search.budgets
+
+
+def _put_off(state: ClusterState, unit: Unit, pending_class: PendingClass, code: ReasonCode) -> None:
+    """A search is due for a unit once the backoff of its class is over."""
+    state.queues.waiting.backing_off.add(pending_class)
+    if code is ReasonCode.USER_LIMIT:
+        pending_class.search.put_off[unit.user] = None
 
 
 def _search_moves(state: ClusterState, unit: Unit, search: Search, now: float, blocking: Blocking) -> Moved | None:

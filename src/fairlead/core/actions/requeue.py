@@ -30,7 +30,7 @@ from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import could_free_capacity, holds_victims
 from fairlead.core.queues.searches import Seen
-from fairlead.core.queues.tree import PendingClass
+from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.queues.waiting import BlockedBy, Versions
 from fairlead.core.state.cluster import ClusterState
 
@@ -88,11 +88,15 @@ def _again_at(state: ClusterState, pending_class: PendingClass, unit: Unit, reas
 
 
 def requeue_after_backoff(state: ClusterState, now: float) -> None:
-    """Classes whose search backoff is over are tried again."""
-    for pending_class in state.queues.waiting.backoff_over(now):
+    """Classes whose search backoff is over are tried again; so are users whom limits stop, where a search was due for them."""
+    waiting = state.queues.waiting
+    for pending_class in waiting.backoff_over(now):
         with state.isolation.guard("requeue", pending_class):
+            users, pending_class.search.put_off = pending_class.search.put_off, {}
+            if users:
+                waiting.retry_stopped(waiting.tree.stopped.may_search(pending_class, users, partial(_may_take_own, state)))
             if pending_class.unschedulable is not None:
-                state.queues.waiting.requeue(pending_class)
+                waiting.requeue(pending_class)
 
 
 def requeue(state: ClusterState, now: float) -> None:
@@ -115,7 +119,8 @@ def requeue(state: ClusterState, now: float) -> None:
     nodes.gained.clear()
     freed.clear()
     nodes.gpu_headroom_wanted = nodes.gpu_headroom_wanted and bool(waiting.unschedulable)
-    waiting.retry_limited(queues, partial(_may_take_own, state), partial(_could_take, state, rows) if rows else None)
+    could_take = _CouldTake(state, rows) if rows else None
+    waiting.retry_stopped(waiting.tree.stopped.freed(waiting.tree.queues, queues, partial(_may_take_own, state), could_take))
     backoff.doubt(state)
     _check_all(state, waiting.others, rows, queues)
     with guard("requeue"):
@@ -157,10 +162,26 @@ def _may_take_own(state: ClusterState, unit: Unit) -> bool:
     )
 
 
-def _could_take(state: ClusterState, rows: list[int], unit: Unit) -> bool:
-    """Whether one of these rows could hold a unit, were all gone from it that it may preempt."""
-    preemption = PreemptionPolicy(state, unit, enforce_quota=reclaims_from(state, unit) <= state.services.now)
-    return any(could_free_capacity(preemption, row) for row in rows)
+class _CouldTake:
+    """Whether one of some rows could hold a unit, were all gone from it that it may preempt.
+
+    It is asked once for all units of a class that are alike in this; where users take from each other, once for each user.
+    """
+
+    def __init__(self, state: ClusterState, rows: list[int]) -> None:
+        self._state = state
+        self._rows = rows
+        self._known: dict[tuple[PendingClass | None, str, bool], bool] = {}
+
+    def __call__(self, unit: Unit) -> bool:
+        state, pending_class = self._state, pending_class_of(unit)
+        user = unit.user if pending_class is None or pending_class.queue.policy.users_reclaim else ""
+        key = pending_class, user, unit.created + state.policy.move_patience <= state.services.now  # as in `reclaims_from`
+        known = self._known.get(key)
+        if known is None:
+            preemption = PreemptionPolicy(state, unit, enforce_quota=reclaims_from(state, unit) <= state.services.now)
+            known = self._known[key] = any(could_free_capacity(preemption, row) for row in self._rows)
+        return known
 
 
 def must_requeue(state: ClusterState) -> bool:

@@ -120,14 +120,13 @@ class PreemptionPolicy:
             guaranteed or (within_share(fair, claim.claimants, self.demand, taken) if relieved else self._stays_within(claim))
         ):
             return False  # what is above it has its share already: it can only take from its siblings
-        if self.state.queues.tree.pools.named and not all(
-            fair.keeps_pools(node, self._asked, taken.get(node.name), victim) for node in claim.lenders
-        ):
+        pools = self.state.queues.tree.pools.named
+        if pools and not all(fair.keeps_pools(node, self._asked, taken.get(node.name), victim) for node in claim.lenders):
             return False
         if beyond_share(fair, claim.lenders, self._asked, taken) and (
             not victim
+            or (self.waited and (not pools or fair.keeps_quota(theirs, self._asked, taken.get(theirs.name), victim)))
             or fair.keeps(theirs, taken.get(theirs.name), victim)
-            or (self.waited and fair.keeps_quota(theirs, self._asked, taken.get(theirs.name), victim))
         ):
             return True
         return guaranteed and self._lends_beyond_quota(claim, taken)

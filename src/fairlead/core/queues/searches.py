@@ -20,11 +20,12 @@ class Seen(NamedTuple):
 class Search:
     """What is remembered of searches for victims, and for pods to be moved, for a pending class; the actions update it."""
 
-    __slots__ = ("awaits", "backoff_until", "budgets", "check_at", "moves_again", "moves_vain", "moves_wanted", "vain")
+    __slots__ = ("awaits", "backoff_until", "budgets", "check_at", "moves_again", "moves_vain", "moves_wanted", "put_off", "vain")
 
     def __init__(self) -> None:
         self.vain = 0  # how many searches for victims in a row were in vain
         self.backoff_until = 0.0  # no search for victims before
+        self.put_off: dict[str, None] = {}  # users whom a limit stops, and for whom a search was due during the backoff
         self.awaits = 0.0  # until when it is in backoff since what leaves by itself is enough for it
         self.budgets: Reason | None = None  # disruption budgets that protect all victims that would be enough
         self.check_at = math.inf  # when these are overridden, or may have changed

@@ -111,6 +111,17 @@ class StoppedLines(Generic[C]):
         """All lines of a class that are stopped."""
         return [stop for user in pending_class.limited if (stop := Stop(pending_class, user)) in self._kinds]
 
+    def may_search(self, pending_class: C, users: Iterable[str], may_take: Callable[[Unit], bool]) -> list[Stop[C]]:
+        """Those of some users in a class for which a search may find something, in order. may_take: as for `freed`.
+
+        All units of a class are of one kind, so one is asked about.
+        """
+        stops = (stop for user in users if (stop := Stop(pending_class, user)) in self._kinds)
+        first = next(stops, None)
+        if first is None or not (first in self._by_row or may_take(self._by_kind[self._kinds[first]][first])):
+            return []
+        return sorted((first, *stops), key=Stop.order)
+
     def freed(
         self,
         queues: Mapping[str, StopQueue],

@@ -8,7 +8,7 @@ queue goes first, and a limit for one user stops that line alone (`lines`). Whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fairlead.api.reasons import Reason
@@ -215,11 +215,9 @@ class Waiting:
             pending_class.unreported.pop(unit, None)
         return theirs
 
-    def retry_limited(
-        self, freed: set[str], may_take: Callable[[Unit], bool], helps: Callable[[Unit], bool] | None = None
-    ) -> None:
-        """Users whom limits stopped are tried again where they may go on; see `StoppedLines.freed`."""
-        for stop in self.tree.stopped.freed(self.tree.queues, freed, may_take, helps):
+    def retry_stopped(self, stops: Iterable[Stop[PendingClass]]) -> None:
+        """Users whom limits stopped are tried again: those of `StoppedLines.freed` or `may_search`."""
+        for stop in stops:
             self._allow(stop)
 
     def _allow(self, stop: Stop[PendingClass]) -> None:
@@ -272,11 +270,9 @@ class Waiting:
         return self._requeues.passed(now)
 
     def backoff_over(self, now: float) -> list[PendingClass]:
-        """Pending classes whose backoff is over: they may search again, also for users whom limits stop. Each once."""
+        """Pending classes whose backoff is over: they may search again. Each is returned once."""
         found = sorted((each for each in self.backing_off if each.search.backoff_until <= now), key=PendingClass.order)
         self.backing_off.difference_update(found)
-        for stop in [stop for pending_class in found for stop in self.tree.stopped.of_class(pending_class)]:
-            self._allow(stop)
         return found
 
     def with_unreported(self) -> list[PendingClass]:
