@@ -10,7 +10,7 @@ from fairlead.api.names import CLIQUE_LABEL, COMPUTE_DOMAIN_CLASS, COMPUTE_DOMAI
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.dra.model import Ask, Claim, Config, Device, DeviceClaim, DeviceClass, DeviceTemplate, Reach, Request, Slice
-from fairlead.core.model.pods import DeviceUse
+from fairlead.core.model.pods import DeviceUse, Near
 from fairlead.core.model.transactions import Deallocate, Evict, Place, Preempt
 from fairlead.core.nodes.compute_domains import domain_of
 from tests.builders import cluster, group, node, pod, refused, run, spec, start
@@ -120,6 +120,14 @@ def test_a_node_is_in_one_domain():
 def test_the_label_of_its_own_domain_is_no_obstacle():
     state = world([host("a", domain="d1"), host("b", domain="d2")], groups=[group("g", 2)], pods=gang("g", 2, "d1"))
     assert set(start(state).values()) == {"a"}
+
+
+def test_members_ask_for_the_same_whichever_is_known_first():
+    """Also before their group is known, and so in one shape."""
+    state = world([host("a", "c0")], pods=gang("g", 3, "d1"))
+    tasks = [state.tasks[f"uid-g-{rank}"] for rank in range(3)]
+    assert {each.shape.spec.near for each in tasks} == {Near("ns/g", (CLIQUE_LABEL,), "", "d1")}
+    assert len({id(each.shape) for each in tasks}) == 1
 
 
 class World:
