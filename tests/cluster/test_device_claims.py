@@ -16,6 +16,8 @@ from fairlead.core.dra.model import Device, Slice
 from fairlead.core.model.allocations import Allocation, Chosen, DeviceId, FailedDevice, Toleration
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef
+from tests.cluster.test_finalizer_protobuf import claim as claim_in_protobuf
+from tests.cluster.test_finalizer_protobuf import read
 
 POD = PodRef("uid-p", "ns", "p")
 ON_N1 = (SelectorTerm(fields=(Requirement("metadata.name", "In", ("n1",)),)),)
@@ -35,9 +37,9 @@ class Server:
         self.claims = device_claims.DeviceClaims(self)
         self.before_status = lambda: None
         for key in self.objects:
-            self.put(key, self.objects[key])
+            self.put_object(key, self.objects[key])
 
-    def put(self, key, found):
+    def put_object(self, key, found):
         self.version += 1
         found["metadata"]["resourceVersion"] = str(self.version)
         self.objects[key] = found
@@ -70,7 +72,36 @@ class Server:
                 status[name] = [*(each for each in status.get(name, []) if each["uid"] != value[0]["uid"]), *value]
             else:
                 status[name] = value
-        self.put(key, found)
+        self.put_object(key, found)
+        return json.dumps(found).encode()
+
+
+class Exact(Server):
+    """It compares specifications by their bytes, as the real one does: a patch rewrites opaque parameters, protobuf does not."""
+
+    finalizers: tuple[str, ...] = ()
+    uid, conflicts, packed = "c", 0, True
+
+    async def patch(self, path, body, kind=""):
+        if path.endswith("/status"):
+            return await super().patch(path, body, kind)
+        self.writes.append((self.at(path), False))
+        raise ApiError(422, "Invalid", "spec: field is immutable")
+
+    async def get_as(self, path, accept):
+        assert accept == "application/vnd.kubernetes.protobuf"
+        return claim_in_protobuf(self.finalizers, uid=self.uid) if self.packed else b"{}"
+
+    async def put(self, path, body, *, kind):
+        assert kind == "application/vnd.kubernetes.protobuf"
+        self.writes.append((self.at(path), "put"))
+        if self.conflicts:
+            self.conflicts -= 1
+            raise ApiError(409, "Conflict", "the object has been modified")
+        *_, finalizers = read(body)
+        found = json.loads(json.dumps(self.objects[self.at(path)]))
+        found["metadata"]["finalizers"] = finalizers
+        self.put_object(self.at(path), found)
         return json.dumps(found).encode()
 
 
@@ -93,9 +124,31 @@ def test_a_claim_is_allocated_and_reserved_by_two_writes():
     assert "reservedFor" not in server.objects["ns/c"]["status"]
 
 
+@pytest.mark.parametrize("before", [(), ("other",), (claim_status.FINALIZER,)])
+def test_a_claim_whose_opaque_parameters_a_patch_would_change_is_allocated(before):
+    server = Exact("c")
+    server.finalizers, server.conflicts = before, 1
+    decided = binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True, uid="c"))
+    assert asyncio.run(server.claims.allocate(decided)) == (Outcome.DONE, "")
+    assert server.writes == [("ns/c", False), ("ns/c", "put")] * 2 + [("ns/c", True)]
+    assert server.objects["ns/c"]["metadata"]["finalizers"] == list(dict.fromkeys((*before, claim_status.FINALIZER)))
+    assert "allocation" in server.objects["ns/c"]["status"]
+
+
+@pytest.mark.parametrize("wrong", [{"uid": "another"}, {"packed": False}])
+def test_the_refusal_stands_for_another_claim_of_that_name_and_without_protobuf(wrong):
+    server = Exact("c")
+    for name, value in wrong.items():
+        setattr(server, name, value)
+    decided = binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True, uid="c"))
+    outcome, message = asyncio.run(server.claims.allocate(decided))
+    assert (outcome, "field is immutable" in message) == (Outcome.REFUSED, True)
+    assert server.writes == [("ns/c", False)]
+
+
 def test_a_claim_that_is_allocated_is_reserved_by_one_write():
     server = Server("c")
-    server.put("ns/c", {**server.objects["ns/c"], "status": {"allocation": claim_status.allocation(allocation("gpu-0"))}})
+    server.put_object("ns/c", {**server.objects["ns/c"], "status": {"allocation": claim_status.allocation(allocation("gpu-0"))}})
     asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0")))))
     assert server.writes == [("ns/c", True)]
     asyncio.run(server.claims.release(binding(DeviceChoice("ns/c", allocation("gpu-0")))))
@@ -108,7 +161,7 @@ def test_a_claim_that_changes_in_between_is_not_allocated():
     def interfere():
         server.before_status = lambda: None
         found = json.loads(json.dumps(server.objects["ns/c"]))
-        server.put("ns/c", {**found, "status": {"allocation": claim_status.allocation(allocation("gpu-1"))}})
+        server.put_object("ns/c", {**found, "status": {"allocation": claim_status.allocation(allocation("gpu-1"))}})
 
     server.before_status = interfere
     outcome, message, _ = asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))))
@@ -125,11 +178,11 @@ def test_of_two_claims_with_one_device_the_later_is_taken_back(first):
     def other():
         server.before_status = lambda: None
         found = server.objects["ns/other"]
-        server.put("ns/other", {**found, "status": {"allocation": claim_status.allocation(allocation("gpu-0"))}})
+        server.put_object("ns/other", {**found, "status": {"allocation": claim_status.allocation(allocation("gpu-0"))}})
 
     if first:
         other()
-        server.put("ns/c", server.objects["ns/c"])
+        server.put_object("ns/c", server.objects["ns/c"])
     decided = binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))
     outcome, message, _ = asyncio.run(server.claims.allocate(decided))
     if first:
@@ -166,7 +219,7 @@ def test_binding_conditions_are_waited_for(failed):
         condition = {"type": "Broken" if failed else "Ready", "status": "True"}
         device = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "conditions": [condition]}
         found["status"]["devices"] = [device]
-        server.put("ns/c", found)
+        server.put_object("ns/c", found)
         return await task
 
     outcome, message, blamed = asyncio.run(play())
@@ -272,12 +325,12 @@ def test_a_claim_is_waited_for_and_no_other():
         waits = asyncio.ensure_future(claims._next_change("ns/a"))
         given_up = asyncio.ensure_future(claims._next_change("ns/a"))
         await asyncio.sleep(0)
-        server.put("ns/b", server.objects["ns/b"])
+        server.put_object("ns/b", server.objects["ns/b"])
         await asyncio.sleep(0)
         assert not waits.done()
         given_up.cancel()
         await asyncio.sleep(0)
-        server.put("ns/a", server.objects["ns/a"])
+        server.put_object("ns/a", server.objects["ns/a"])
         await waits
         late = asyncio.ensure_future(claims._next_change("ns/b"))
         await asyncio.sleep(0)

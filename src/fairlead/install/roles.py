@@ -62,10 +62,11 @@ OF_SCHEDULER = (
         _WATCH,
     ),
     Rule(
-        "claims of such pods, which an allocation keeps from being deleted; those for extended resources are made and deleted",
+        "claims of such pods, kept from deletion while allocated; updated where a patch would rewrite opaque parameters, and made and"
+        " deleted for extended resources",
         "resource.k8s.io",
         "resourceclaims",
-        f"{_READ} create patch delete",
+        f"{_READ} create patch update delete",
     ),
     Rule(
         "what claims are allocated, and for which pods they are reserved; the API server asks for both",

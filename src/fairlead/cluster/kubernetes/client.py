@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -151,9 +151,13 @@ class Client:
         """GET; the body."""
         return await self._request("GET", path, query=query)
 
+    async def get_as(self, path: str, accept: str) -> bytes:
+        """GET in another form than JSON: its media type."""
+        return await self._request("GET", path, more={"Accept": accept})
+
     async def get_packed(self, path: str, **query: str) -> bytes:
         """GET of something large, compressed on its way; the body as it is without that."""
-        return await self._request("GET", path, query=query, packed=True)
+        return await self._request("GET", path, query=query, more={"Accept-Encoding": "gzip"})
 
     async def post(self, path: str, body: bytes, *, patient: bool = True, dry_run: bool = False) -> bytes:
         """POST, tried once unless the server refused it unread (429); not patient: then neither. dry_run: nothing is made."""
@@ -163,9 +167,9 @@ class Client:
         """POST of a question, which makes nothing: clients that only read may. A 429 is raised."""
         return await self._request("POST", path, body, patient=False, asks=True)
 
-    async def put(self, path: str, body: bytes, *, patient: bool = True) -> bytes:
-        """PUT; not patient: a 429 is raised."""
-        return await self._request("PUT", path, body, patient=patient)
+    async def put(self, path: str, body: bytes, *, patient: bool = True, kind: str = _JSON) -> bytes:
+        """PUT; not patient: a 429 is raised. kind: media type of the body; the answer is JSON."""
+        return await self._request("PUT", path, body, kind, patient=patient)
 
     async def patch(self, path: str, body: bytes, kind: str = "application/strategic-merge-patch+json") -> bytes:
         """PATCH with the given patch type."""
@@ -189,10 +193,13 @@ class Client:
         query: dict[str, str] | None = None,
         *,
         patient: bool = True,
-        packed: bool = False,
         asks: bool = False,
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> bytes:
-        """One request. A 429 means that nothing was done: it is sent again after its Retry-After. asks: it changes nothing."""
+        """One request. A 429 means that nothing was done: it is sent again after its Retry-After.
+
+        asks: it changes nothing. more: headers in the place of the usual ones.
+        """
         writes = method != "GET" and not asks
         if self.read_only and writes:
             raise ReadOnly(f"{method} {path}: this client only reads")
@@ -204,11 +211,9 @@ class Client:
                 await asyncio.sleep(pause)
             while writes and self._open_to_writes is not None:
                 await self._open_to_writes.wait()
-            headers = await self._headers()
+            headers = {**await self._headers(), **more}
             if body is not None:
                 headers["Content-Type"] = content_type
-            if packed:
-                headers["Accept-Encoding"] = "gzip"
             if writes:
                 self.writes += 1
             try:

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead.cluster import claim_status, device_views, views
 from fairlead.cluster.claim_status import path_of
+from fairlead.cluster.kubernetes import protobuf
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.extended_claims import ExtendedClaims, NotKept
 from fairlead.cluster.port import Allocated, ClusterEvent, Gone, Outcome, Upsert
@@ -25,7 +26,7 @@ from fairlead.core.model.allocations import Allocation, DeviceId, FailedDevice
 from fairlead.core.model.transactions import Binding, DeviceChoice, ExtendedClaim, PodRef
 
 _MERGE = "application/merge-patch+json"
-_TRIES, _CONFLICT = 5, 409
+_TRIES, _CONFLICT, _INVALID = 5, 409, 422
 _NOT_TAKEN = (400, 403, 422)  # an allocation was refused for what it is; other devices may be taken
 _SEEN_LIMIT = 30.0  # seconds until the watch must have delivered what was written
 _RELEASED_LIMIT = 5.0  # seconds for the same of what was taken back
@@ -135,9 +136,7 @@ class DeviceClaims:
 
     async def _allocate(self, choice: DeviceChoice, allocation: Allocation, pod: PodRef) -> int:
         wanted, path = claim_status.allocation(allocation), path_of(choice.claim)
-        of = {"uid": choice.uid} if choice.uid else {}  # of that name another may be there by now
-        answer = await self._client.patch(path, encode({"metadata": {**of, "finalizers": [claim_status.FINALIZER]}}))
-        claim = msgspec.json.decode(answer)
+        claim = msgspec.json.decode(await self._protect(path, choice.uid))
         metadata, status = _metadata(claim), claim.get("status") or {}
         if metadata.get("deletionTimestamp"):
             raise _Refused(f"resourceclaim {choice.claim} is being deleted")
@@ -163,6 +162,28 @@ class DeviceClaims:
             failed = {each.device: FailedDevice(key, each.device, why, refused=True) for each in allocation.devices}
             raise _Refused(f"resourceclaim {key}: {why}", tuple(failed.values())) from error
         return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
+
+    async def _protect(self, path: str, uid: str) -> bytes:
+        """Set the finalizer; returns the claim. uid: of the claim that was decided about; empty: not known.
+
+        A patch does not do if the claim has opaque parameters whose JSON is not as Go writes it, keys sorted, without spaces: to
+        the API server the patched claim has another specification then.
+        """
+        of = {"uid": uid} if uid else {}  # of that name another may be there by now
+        try:
+            return await self._client.patch(path, encode({"metadata": {**of, "finalizers": [claim_status.FINALIZER]}}))
+        except ApiError as error:
+            if error.code != _INVALID:
+                raise
+            try:
+                there, body = protobuf.with_finalizer(
+                    await self._client.get_as(path, protobuf.MEDIA_TYPE), claim_status.FINALIZER
+                )
+            except protobuf.Malformed:
+                raise error from None
+            if uid and there != uid:
+                raise
+            return await self._client.put(path, body, kind=protobuf.MEDIA_TYPE)
 
     async def _reserve(self, choice: DeviceChoice, uid: str, pod: PodRef) -> int:
         """Reserve a claim that is allocated: the entry is merged with those of other pods, whichever version it has."""

@@ -1,0 +1,103 @@
+"""A finalizer added in protobuf: all else stays byte for byte, and what is no protobuf is refused. The judge is Google's parser."""
+
+import random
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from fairlead.cluster.kubernetes.protobuf import Malformed, with_finalizer
+from tests.protobuf import envelope, field, varint
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+ODD = b'{"kind": "ComputeDomainChannelConfig",  "domainID":"d1", "apiVersion": "x/v1"}'
+MAGIC = b"k8s\x00"
+
+
+def message(name, *fields):
+    """A class of messages: (number, name, kind) of each field; `text`: strings, each of them kept."""
+    kinds = {"bytes": (12, 1), "text": (9, 3), "whole": (3, 1)}
+    file = descriptor_pb2.FileDescriptorProto(name=name, package="tests", syntax="proto2")
+    made = file.message_type.add(name=name)
+    for number, called, kind in fields:
+        of, many = kinds[kind]
+        made.field.add(name=called, number=number, type=of, label=many)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tests.{name}"))
+
+
+ENVELOPE = message("Unknown", (1, "about", "bytes"), (2, "raw", "bytes"), (3, "encoding", "bytes"), (4, "type", "bytes"))
+CLAIM = message("Claim", (2, "spec", "bytes"), (3, "status", "bytes"))
+METADATA = message("Metadata", (5, "uid", "text"), (7, "generation", "whole"), (11, "labels", "text"), (14, "finalizers", "text"))
+
+
+def text(number, value):
+    return field(number, value.encode())
+
+
+def spec(parameters):
+    opaque = text(1, "compute-domain.nvidia.com") + field(2, field(1, parameters))
+    return field(1, field(3, text(1, "channel") + field(2, field(1, opaque))))
+
+
+def claim(finalizers=(), labels=0, parameters=ODD, uid="uid-c"):
+    """A ResourceClaim as the API server has it: whole numbers, long messages, embedded JSON."""
+    metadata = text(1, "c") + text(3, "ns") + text(5, uid) + text(6, "7") + varint(7 << 3) + varint(300)
+    metadata += b"".join(text(11, f"key-{each}={'v' * each}") for each in range(labels))
+    metadata += b"".join(text(14, each) for each in finalizers)
+    return (
+        envelope("resource.k8s.io/v1", "ResourceClaim", field(1, metadata) + field(2, spec(parameters)))
+        + text(3, "")
+        + text(4, "")
+    )
+
+
+def read(body):
+    """What Google's parser finds: about, spec and metadata, whose parts it merges."""
+    assert body.startswith(MAGIC)
+    found = ENVELOPE.FromString(body[4:])
+    whole = CLAIM.FromString(found.raw)
+    head = METADATA()
+    rest = found.raw
+    while rest:  # each part of the metadata, merged as a parser of the whole message does it
+        number, value, rest = split(rest)
+        if number == 1:
+            head.MergeFromString(value)
+    return found.about, whole.spec, list(head.uid), head.generation, list(head.labels), list(head.finalizers)
+
+
+def split(data):
+    """The first field of a message of which all are bytes."""
+    size, at = 0, 1
+    while True:
+        size |= (data[at] & 0x7F) << 7 * (at - 1)
+        at += 1
+        if data[at - 1] < 0x80:
+            return data[0] >> 3, data[at : at + size], data[at + size :]
+
+
+@pytest.mark.parametrize("labels", [0, 1, 200])
+@pytest.mark.parametrize("finalizers", [(), ("other",), ("other", "more")])
+def test_one_finalizer_more_and_nothing_else(labels, finalizers):
+    before = claim(finalizers, labels)
+    uid, after = with_finalizer(before, FINALIZER)
+    assert uid == "uid-c"
+    about, specified, uids, generation, named, had = read(before)
+    assert read(after) == (about, specified, uids, generation, named, [*had, FINALIZER])
+    assert specified == spec(ODD)
+    assert with_finalizer(after, FINALIZER) == (uid, after), "it has it"
+
+
+def test_bytes_that_are_no_object_are_refused():
+    rnd = random.Random(1)
+    whole = claim(labels=3)
+    for wrong in (b"", b"{}", b"k8s", whole[:-30], MAGIC + b"\x12\x02\x0a\x7f", MAGIC + b"\x0b", MAGIC + b"\xff" * 11):
+        with pytest.raises(Malformed):
+            with_finalizer(wrong, FINALIZER)
+    for _ in range(2000):
+        odd = bytearray(whole)
+        odd[rnd.randrange(len(odd))] = rnd.randrange(256)
+        try:
+            with_finalizer(bytes(odd[: rnd.randint(0, len(odd))]), FINALIZER)
+        except Malformed:
+            continue
