@@ -1,8 +1,8 @@
 """Adding a finalizer to an object in protobuf, all else byte for byte as the API server has it.
 
 A patch has the API server read the whole object from JSON again. JSON within it, such as the opaque parameters of
-ResourceClaims, then has its keys sorted and its spaces removed, and counts as changed although it says the same. Only
-protobuf carries its bytes.
+ResourceClaims, then has its keys sorted and its spaces removed, and counts as changed although its value is equal.
+Only protobuf carries its bytes.
 Source of the wire format: https://protobuf.dev/programming-guides/encoding/; of the envelope:
 https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding; of the numbers of fields: apimachinery's
 `generated.proto`.
