@@ -62,8 +62,8 @@ OF_SCHEDULER = (
         _WATCH,
     ),
     Rule(
-        "claims of such pods, kept from deletion while allocated; updated where a patch would rewrite opaque parameters, and made and"
-        " deleted for extended resources",
+        "claims of such pods, kept from deletion while allocated; updated where a patch would rewrite opaque parameters;"
+        " made and deleted for extended resources",
         "resource.k8s.io",
         "resourceclaims",
         f"{_READ} create patch update delete",

@@ -35,7 +35,7 @@ from fairlead.core.queues.waiting import BlockedBy, Versions
 from fairlead.core.state.cluster import ClusterState
 
 _NO_SHARES = Seen().shares
-_TIMED = (ReasonCode.RESOURCES, ReasonCode.TOPOLOGY, ReasonCode.DISRUPTION_BUDGET)  # what may be done later would help against these
+_TIMED = (ReasonCode.RESOURCES, ReasonCode.TOPOLOGY, ReasonCode.DISRUPTION_BUDGET)  # what may be done later helps against these
 _LIMITS = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT)  # a victim relieves limits above its queue and the beneficiary's
 
 

@@ -238,8 +238,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     for members of gangs whose starts the scheduler watches.
     placeholder: the cluster has no such pod: the scheduler made it, to wait for a suspended job, or to hold a place.
     claims: the ResourceClaims that it uses. extended: the extended resources that its containers request; extended_claim: name of
-    the claim that serves some of them, as its status has it. closeness: where on the network its gang is to be, unless its PodGroup
-    has that.
+    the claim that serves some of them, as its status has it. closeness: where on the network its gang is to be, unless its
+    PodGroup has that.
     """
 
     uid: str

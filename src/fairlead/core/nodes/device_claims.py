@@ -7,9 +7,7 @@ raised by every change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-
-import msgspec
+from collections.abc import Iterable, Iterator, Sequence
 
 from fairlead.core.dra import model
 from fairlead.core.dra.model import Allocation, DeviceClaim, DeviceClass, DeviceObject, DeviceTemplate, Slice
@@ -23,7 +21,7 @@ from fairlead.core.nodes.device_failures import DeviceFailures
 from fairlead.core.nodes.device_needs import DeviceNeeds
 from fairlead.core.nodes.device_rows import DeviceRows
 from fairlead.core.nodes.device_verdicts import SharedVerdicts
-from fairlead.core.nodes.extended_resources import ExtendedResources, content_of
+from fairlead.core.nodes.extended_resources import ExtendedResources
 from fairlead.core.nodes.node_devices import NodeDevices
 from fairlead.core.nodes.table import NodeTable
 
@@ -54,7 +52,7 @@ class DeviceClaims:
         self.wants = DeviceNeeds(self.devices, self.classes, self.asks_of)
         self.extended = ExtendedResources(self.classes)
         self.rows = DeviceRows(self.devices, self.classes)
-        self._nodes, self._log = nodes, log
+        self._log = log
         self._counted: dict[str, Allocation] = {}  # what is in `held` for a claim
         self._placed: dict[str, int] = {}  # claim -> pods on rows that use it
         # Claims that have an allocation of which all pods have lost their places: what of it others do not get, None: nothing.
@@ -183,53 +181,6 @@ class DeviceClaims:
                 elif key in self.assumed:
                     self._unseen[key] = None
                 self._hold_again(key)
-
-    def needs(self, pod: Pod, sharers: Callable[[str], int]) -> tuple[DeviceNeed, ...]:
-        """What a pod needs by its claims, as they are now; which claim it is matters where it has devices, or several users.
-
-        sharers: how many pods are charged for a claim in equal parts, by its key.
-        """
-        return tuple(self._need(use, pod, sharers) for use in pod.claims)
-
-    def weighed(self, needs: tuple[DeviceNeed, ...]) -> tuple[DeviceNeed, ...]:
-        """What a pod needs as it was found out, charged by the devices that are there now."""
-        return tuple(
-            each if each.milli == milli else msgspec.structs.replace(each, milli=milli)
-            for each in needs
-            for milli in (self.wants.weight(each.content) // each.sharers,)
-        )
-
-    def _need_of_extended(self, use: DeviceUse, pod: Pod) -> DeviceNeed:
-        """What a pod needs for its extended resources. What is a GPU by its name is charged by that, and not once more."""
-        served = self.extended.served(pod)
-        besides = tuple(each for each in served if not self._nodes.is_gpu(each.resource))
-        milli = self.wants.weight(self.wants.number(content_of(besides))) if besides else 0
-        claim = self.claims.get(use.key)
-        if claim is not None:
-            return DeviceNeed(self.wants.number(claim.asks), use.key, milli=milli, served=served)
-        content = self.wants.number(content_of(served)) if served else 0
-        return DeviceNeed(content, missing=bool(pod.node and pod.extended_claim), milli=milli, served=served)
-
-    def _need(self, use: DeviceUse, pod: Pod, sharers: Callable[[str], int]) -> DeviceNeed:
-        """A placeholder's claims of its own are not created: they count by their template."""
-        if use.extended:
-            return self._need_of_extended(use, pod)
-        claim = self.claims.get(use.key)
-        if claim is not None and use.template and claim.owner and claim.owner != pod.uid:
-            claim = None  # it was made for another pod of that name
-        if claim is None and pod.placeholder and (template := self.templates.get(use.template)) is not None:
-            number = self.wants.number(template.asks)
-            return DeviceNeed(number, milli=self.wants.weight(number))
-        if claim is None:
-            template = self.templates.get(use.template)
-            number = self.wants.number(template.asks) if template is not None else 0
-            return DeviceNeed(number, use.key or use.template, missing=True, milli=self.wants.weight(number))
-        number = self.wants.number(claim.asks)
-        which = claim.allocation is not None or claim.deleting or claim.users or len(self.wants.users(use.key)) > 1
-        which = which or bool(self.failures.of_claim(use.key))
-        # As much whatever it is allocated, so that it changes only with what is known of devices.
-        shared = max(1, sharers(use.key))
-        return DeviceNeed(number, use.key if which else "", milli=self.wants.weight(number) // shared, sharers=shared)
 
     # -- decisions, under the undo log -----------------------------------------------------------
 

@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 
 from fairlead.core.model.pods import DeviceNeed, Pod
+from fairlead.core.nodes import claim_needs
 from fairlead.core.pods.tasks import PLACED, Task, TaskState
 from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.finished import FinishedPods
@@ -102,9 +103,9 @@ class Pods:
         if task is not None and task.pod.claims == pod.claims and task.state not in (TaskState.WAITING, TaskState.UNUSABLE):
             needs = task.shape.spec.devices
         if not needs or any(each.missing for each in needs):
-            needs = self._tables.device_claims.needs(pod, partial(self._sharers, pod))
-        else:
-            needs = self._tables.device_claims.weighed(needs) if task is not None and task.state is TaskState.BOUND else needs
+            needs = claim_needs.needs(self._tables.device_claims, pod, partial(self._sharers, pod))
+        elif task is not None and task.state is TaskState.BOUND:
+            needs = claim_needs.weighed(self._tables.device_claims, needs)
         if pod.spec.devices == needs:
             return pod
         return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, devices=needs))

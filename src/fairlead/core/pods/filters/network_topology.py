@@ -66,5 +66,5 @@ class NetworkTopology(Relation):
 
 
 def depends_on_others(relations: Iterable[Relation]) -> bool:
-    """Whether more than devices of its claims, and its own gang's place on the network, is judged of a shape beyond nodes by themselves."""
+    """Whether more is judged of a shape than nodes by themselves, devices of its claims, and the place of its gang."""
     return any(not isinstance(each, NetworkTopology | DynamicResources) for each in relations)

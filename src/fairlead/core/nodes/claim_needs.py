@@ -1,0 +1,62 @@
+"""What pods need by their claims, as these are now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod
+from fairlead.core.nodes.device_claims import DeviceClaims
+from fairlead.core.nodes.extended_resources import content_of
+
+
+def needs(claims: DeviceClaims, pod: Pod, sharers: Callable[[str], int]) -> tuple[DeviceNeed, ...]:
+    """What a pod needs by its claims, as they are now; which claim it is matters where it has devices, or several users.
+
+    sharers: how many pods are charged for a claim in equal parts, by its key.
+    """
+    return tuple(_need(claims, use, pod, sharers) for use in pod.claims)
+
+
+def weighed(claims: DeviceClaims, needs: tuple[DeviceNeed, ...]) -> tuple[DeviceNeed, ...]:
+    """What a pod needs as it was found out, charged by the devices that are there now."""
+    return tuple(
+        each if each.milli == milli else msgspec.structs.replace(each, milli=milli)
+        for each in needs
+        for milli in (claims.wants.weight(each.content) // each.sharers,)
+    )
+
+
+def _need_of_extended(claims: DeviceClaims, use: DeviceUse, pod: Pod) -> DeviceNeed:
+    """What a pod needs for its extended resources. What is a GPU by its name is charged by that, and not once more."""
+    served = claims.extended.served(pod)
+    besides = tuple(each for each in served if not claims.devices.nodes.is_gpu(each.resource))
+    milli = claims.wants.weight(claims.wants.number(content_of(besides))) if besides else 0
+    claim = claims.claims.get(use.key)
+    if claim is not None:
+        return DeviceNeed(claims.wants.number(claim.asks), use.key, milli=milli, served=served)
+    content = claims.wants.number(content_of(served)) if served else 0
+    return DeviceNeed(content, missing=bool(pod.node and pod.extended_claim), milli=milli, served=served)
+
+
+def _need(claims: DeviceClaims, use: DeviceUse, pod: Pod, sharers: Callable[[str], int]) -> DeviceNeed:
+    """A placeholder's claims of its own are not created: they count by their template."""
+    if use.extended:
+        return _need_of_extended(claims, use, pod)
+    claim = claims.claims.get(use.key)
+    if claim is not None and use.template and claim.owner and claim.owner != pod.uid:
+        claim = None  # it was made for another pod of that name
+    if claim is None and pod.placeholder and (template := claims.templates.get(use.template)) is not None:
+        number = claims.wants.number(template.asks)
+        return DeviceNeed(number, milli=claims.wants.weight(number))
+    if claim is None:
+        template = claims.templates.get(use.template)
+        number = claims.wants.number(template.asks) if template is not None else 0
+        return DeviceNeed(number, use.key or use.template, missing=True, milli=claims.wants.weight(number))
+    number = claims.wants.number(claim.asks)
+    which = claim.allocation is not None or claim.deleting or claim.users or len(claims.wants.users(use.key)) > 1
+    which = which or bool(claims.failures.of_claim(use.key))
+    # As much whatever it is allocated, so that it changes only with what is known of devices.
+    shared = max(1, sharers(use.key))
+    return DeviceNeed(number, use.key if which else "", milli=claims.wants.weight(number) // shared, sharers=shared)
