@@ -1,11 +1,12 @@
-"""A finalizer added in protobuf: all else stays byte for byte, and what is no protobuf is refused. The judge is Google's parser."""
+"""A finalizer or a user added in protobuf: all else stays as it is, and what is no protobuf is refused. The judge is Google's parser."""
 
+import contextlib
 import random
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from fairlead.cluster.kubernetes.protobuf import Malformed, with_finalizer
+from fairlead.cluster.kubernetes.protobuf import Malformed, with_finalizer, with_user
 from tests.protobuf import envelope, field, varint
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -40,16 +41,17 @@ def spec(parameters):
     return field(1, field(3, text(1, "channel") + field(2, field(1, opaque))))
 
 
-def claim(finalizers=(), labels=0, parameters=ODD, uid="uid-c"):
+def entry(name):
+    return field(2, text(3, "pods") + text(4, name) + text(5, f"uid-{name}"))
+
+
+def claim(finalizers=(), labels=0, parameters=ODD, uid="uid-c", users=()):
     """A ResourceClaim as the API server has it: whole numbers, long messages, embedded JSON."""
     metadata = text(1, "c") + text(3, "ns") + text(5, uid) + text(6, "7") + varint(7 << 3) + varint(300)
     metadata += b"".join(text(11, f"key-{each}={'v' * each}") for each in range(labels))
     metadata += b"".join(text(14, each) for each in finalizers)
-    return (
-        envelope("resource.k8s.io/v1", "ResourceClaim", field(1, metadata) + field(2, spec(parameters)))
-        + text(3, "")
-        + text(4, "")
-    )
+    status = field(3, b"".join(map(entry, users)))
+    return envelope("resource.k8s.io/v1", "ResourceClaim", field(1, metadata) + field(2, spec(parameters)) + status)
 
 
 def read(body):
@@ -88,6 +90,20 @@ def test_one_finalizer_more_and_nothing_else(labels, finalizers):
     assert with_finalizer(after, FINALIZER) == (uid, after), "it has it"
 
 
+@pytest.mark.parametrize("users", [(), ("p",), ("p", "q")])
+def test_one_user_more_and_nothing_else(users):
+    before = claim(("other",), 3, users=users)
+    uid, after = with_user(before, "new", "uid-new")
+    assert uid == "uid-c"
+    assert read(after) == read(before)
+    (statuses, raw) = [], ENVELOPE.FromString(after[4:]).raw
+    while raw:
+        number, value, raw = split(raw)
+        statuses += [value] if number == 3 else []
+    assert b"".join(statuses) == b"".join(map(entry, (*users, "new")))
+    assert with_user(after, "new", "uid-new") == (uid, after), "it is"
+
+
 def test_bytes_that_are_no_object_are_refused():
     rnd = random.Random(1)
     whole = claim(labels=3)
@@ -97,7 +113,7 @@ def test_bytes_that_are_no_object_are_refused():
     for _ in range(2000):
         odd = bytearray(whole)
         odd[rnd.randrange(len(odd))] = rnd.randrange(256)
-        try:
-            with_finalizer(bytes(odd[: rnd.randint(0, len(odd))]), FINALIZER)
-        except Malformed:
-            continue
+        cut = bytes(odd[: rnd.randint(0, len(odd))])
+        for added in (lambda cut=cut: with_finalizer(cut, FINALIZER), lambda cut=cut: with_user(cut, "p", "uid-p")):
+            with contextlib.suppress(Malformed):
+                added()

@@ -135,16 +135,22 @@ def test_a_claim_that_was_allocated_before_a_restart_is_used_where_its_devices_a
     pod = cluster.pods()["p"]
     held = claims(cluster)["c"]
     node = [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
+    opaque = {"driver": DRIVER, "parameters": {"kind": "GpuConfig", "apiVersion": "example.com/v1"}}  # no patch keeps that order
     held["status"] = {
         "allocation": {
-            "devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": "n2", "device": "gpu-0"}]},
+            "devices": {
+                "results": [{"request": "gpu", "driver": DRIVER, "pool": "n2", "device": "gpu-0"}],
+                "config": [{"source": "FromClass", "requests": ["gpu"], "opaque": opaque}],
+            },
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": node}]},
         },
         "reservedFor": [{"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}],
     }
+    cluster.create(user("q", claim="c"))
     cluster.plane.request("PUT", f"{CLAIMS}/c/status", held)  # a scheduler before this one, which ended then
     cluster.scheduler()
-    assert cluster.all_placed(1) == {"p": "n2"}
+    assert cluster.all_placed(2) == {"p": "n2", "q": "n2"}
+    assert sorted(each["name"] for each in claims(cluster)["c"]["status"]["reservedFor"]) == ["p", "q"]
 
 
 def test_pods_of_a_job_share_a_claim(cluster):

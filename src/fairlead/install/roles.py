@@ -72,7 +72,7 @@ OF_SCHEDULER = (
         "what claims are allocated, and for which pods they are reserved; the API server asks for both",
         "resource.k8s.io",
         "resourceclaims/status resourceclaims/binding",
-        "patch",
+        "patch update",
     ),
     Rule("default topology spread in profile kubernetes", "", "services replicationcontrollers", _WATCH),
     Rule("the same", "apps", "replicasets statefulsets", _WATCH),

@@ -123,10 +123,10 @@ class DeviceClaims:
         """Write one claim; returns the version that it has then. Raises `_Refused`."""
         if choice.allocation is None:
             raise _Refused(f"no devices could be decided for resourceclaim {choice.claim}")
-        if not choice.decided:
-            return await self._reserve(choice, choice.uid, pod)
         for left in reversed(range(_TRIES)):
             try:
+                if not choice.decided:
+                    return await self._reserve(choice, choice.uid, pod)
                 return await self._allocate(choice, choice.allocation, pod)
             except ApiError as error:
                 # Others that share the claim write at the same moment; what they wrote is read with the next try.
@@ -164,36 +164,41 @@ class DeviceClaims:
         return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
 
     async def _protect(self, path: str, uid: str) -> bytes:
-        """Set the finalizer; returns the claim. uid: of the claim that was decided about; empty: not known.
-
-        A patch does not do if the claim has opaque parameters whose JSON is not as Go writes it, keys sorted, without spaces: to
-        the API server the patched claim has another specification then.
-        """
-        of = {"uid": uid} if uid else {}  # of that name another may be there by now
-        try:
-            return await self._client.patch(path, encode({"metadata": {**of, "finalizers": [claim_status.FINALIZER]}}))
-        except ApiError as error:
-            if error.code != _INVALID:
-                raise
-            try:
-                there, body = protobuf.with_finalizer(
-                    await self._client.get_as(path, protobuf.MEDIA_TYPE), claim_status.FINALIZER
-                )
-            except protobuf.Malformed:
-                raise error from None
-            if uid and there != uid:
-                raise
-            return await self._client.put(path, body, kind=protobuf.MEDIA_TYPE)
+        """Set the finalizer; returns the claim. uid: of the claim that was decided about; empty: not known."""
+        body = {"metadata": {**_of(uid), "finalizers": [claim_status.FINALIZER]}}
+        return await self._add(path, "", uid, body, lambda claim: protobuf.with_finalizer(claim, claim_status.FINALIZER))
 
     async def _reserve(self, choice: DeviceChoice, uid: str, pod: PodRef) -> int:
         """Reserve a claim that is allocated: the entry is merged with those of other pods, whichever version it has."""
-        of = {"metadata": {"uid": uid}} if uid else {}
-        body = {**of, "status": {"reservedFor": [claim_status.consumer(pod)]}}
-        claim = msgspec.json.decode(await self._client.patch(f"{path_of(choice.claim)}/status", encode(body)))
+        body = {"metadata": _of(uid), "status": {"reservedFor": [claim_status.consumer(pod)]}}
+        path = path_of(choice.claim)
+        answer = await self._add(path, "/status", uid, body, lambda claim: protobuf.with_user(claim, pod.name, pod.uid))
+        claim = msgspec.json.decode(answer)
         there = (claim.get("status") or {}).get("allocation")
         if choice.allocation is None or there is None or not _is(there, choice.allocation):
             raise _Refused(f"resourceclaim {choice.claim} was allocated other devices meanwhile")
         return _version(_metadata(claim)["resourceVersion"])
+
+    async def _add(
+        self, path: str, part: str, uid: str, body: object, in_protobuf: Callable[[bytes], tuple[str, bytes]]
+    ) -> bytes:
+        """Add something to a claim by a patch of a part of it; returns the claim. uid: as of `_protect`.
+
+        A patch does not do if the claim has opaque parameters whose JSON is not as Go writes it, keys sorted, without spaces: to
+        the API server the patched claim has another specification then, or another allocation.
+        """
+        try:
+            return await self._client.patch(path + part, encode(body))
+        except ApiError as error:
+            if error.code != _INVALID:
+                raise
+            try:
+                there, claim = in_protobuf(await self._client.get_as(path, protobuf.MEDIA_TYPE))
+            except protobuf.Malformed:
+                raise error from None
+            if uid and there != uid:  # of that name another is there by now
+                raise
+            return await self._client.put(path + part, claim, kind=protobuf.MEDIA_TYPE)
 
     async def _see(self, key: str, version: int) -> None:
         """Wait for the watch; raise `_Refused` if another claim was given one of these devices, or a part of it, before."""
@@ -285,6 +290,11 @@ class DeviceClaims:
 def _is(there: Any, wanted: Allocation) -> bool:
     """Whether an allocation that is there has the devices that were decided."""
     return claim_status.devices_of(there) == claim_status.devices_of(claim_status.allocation(wanted))
+
+
+def _of(uid: str) -> dict[str, str]:
+    """The claim that a patch is for, as its metadata."""
+    return {"uid": uid} if uid else {}
 
 
 def _metadata(claim: Any) -> dict[str, Any]:

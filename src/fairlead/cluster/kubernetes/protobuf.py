@@ -1,11 +1,11 @@
-"""Adding a finalizer to an object in protobuf, all else byte for byte as the API server has it.
+"""Adding a finalizer, or the user of a claim, in protobuf, all else byte for byte as the API server has it.
 
 A patch has the API server read the whole object from JSON again. JSON within it, such as the opaque parameters of
 ResourceClaims, then has its keys sorted and its spaces removed, and counts as changed although its value is equal.
 Only protobuf carries its bytes.
 Source of the wire format: https://protobuf.dev/programming-guides/encoding/; of the envelope:
-https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding; of the numbers of fields: apimachinery's
-`generated.proto`.
+https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding; of the numbers of fields: `generated.proto` of
+apimachinery and of `resource.k8s.io/v1`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 _RAW = 2  # of the envelope: the object
 _METADATA, _UID, _FINALIZERS = 1, 5, 14  # of every object, and of its metadata
+_STATUS, _RESERVED_FOR = 3, 2  # of a ResourceClaim, and of its status
+_USER_RESOURCE, _USER_NAME, _USER_UID = 3, 4, 5  # of an entry of `reservedFor`
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
+_Field = tuple[int, bytes, bytes]  # its number, its value, all bytes of it
 
 
 class Malformed(ValueError):
@@ -27,23 +30,48 @@ class Malformed(ValueError):
 def with_finalizer(body: bytes, finalizer: str) -> tuple[str, bytes]:
     """The UID of an object, and the object with a finalizer more; the same bytes if it has it. Raises `Malformed`.
 
-    body: as the API server answers with `MEDIA_TYPE`. Parts of one message that come one after the other are merged where they
-    are read, so the finalizer is a second part of the metadata at the end of the object.
+    body: as the API server answers with `MEDIA_TYPE`.
     """
+    others, obj, uid = _object(body)
+    if finalizer.encode() in _values(_parts(obj, _METADATA), _FINALIZERS):
+        return uid, body
+    return uid, _whole(others, obj, _field(_METADATA, _field(_FINALIZERS, finalizer.encode())))
+
+
+def with_user(body: bytes, name: str, pod: str) -> tuple[str, bytes]:
+    """The UID of a ResourceClaim, and the claim reserved for a pod (by UID); the same bytes if it is. Raises `Malformed`."""
+    others, obj, uid = _object(body)
+    for user in _values(_parts(obj, _STATUS), _RESERVED_FOR):
+        if pod.encode() in _values(list(_fields(user)), _USER_UID):
+            return uid, body
+    user = _field(_USER_RESOURCE, b"pods") + _field(_USER_NAME, name.encode()) + _field(_USER_UID, pod.encode())
+    return uid, _whole(others, obj, _field(_STATUS, _field(_RESERVED_FOR, user)))
+
+
+def _object(body: bytes) -> tuple[bytes, bytes, str]:
+    """What the envelope has beside the object, the object, and its UID."""
     if not body.startswith(_MAGIC):
         raise Malformed("the answer is not in protobuf")
     parts = list(_fields(body[len(_MAGIC) :]))
-    obj = b"".join(value for number, value, _ in parts if number == _RAW)
-    metadata = [each for number, value, _ in _fields(obj) if number == _METADATA for each in _fields(value)]
-    uid = b"".join(value for number, value, _ in metadata if number == _UID).decode(errors="replace")
-    if any(number == _FINALIZERS and value == finalizer.encode() for number, value, _ in metadata):
-        return uid, body
-    obj += _field(_METADATA, _field(_FINALIZERS, finalizer.encode()))
-    others = b"".join(whole for number, _, whole in parts if number != _RAW)
-    return uid, _MAGIC + others + _field(_RAW, obj)
+    others, obj = b"".join(whole for number, _, whole in parts if number != _RAW), b"".join(_values(parts, _RAW))
+    return others, obj, b"".join(_values(_parts(obj, _METADATA), _UID)).decode(errors="replace")
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+def _whole(others: bytes, obj: bytes, added: bytes) -> bytes:
+    """The envelope with an object and one part more: parts of one message are merged where they are read."""
+    return _MAGIC + others + _field(_RAW, obj + added)
+
+
+def _parts(obj: bytes, within: int) -> list[_Field]:
+    """The fields of one message of an object."""
+    return [each for value in _values(list(_fields(obj)), within) for each in _fields(value)]
+
+
+def _values(fields: list[_Field], wanted: int) -> list[bytes]:
+    return [value for number, value, _ in fields if number == wanted]
+
+
+def _fields(data: bytes) -> Iterator[_Field]:
     """Number of each field of a message, its value (empty for a whole number), and all bytes of it."""
     at = 0
     while at < len(data):
