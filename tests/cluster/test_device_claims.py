@@ -17,7 +17,7 @@ from fairlead.core.model.allocations import Allocation, Chosen, DeviceId, Failed
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef
 from tests.cluster.test_finalizer_protobuf import claim as claim_in_protobuf
-from tests.cluster.test_finalizer_protobuf import read
+from tests.cluster.test_finalizer_protobuf import read, users_in
 
 POD = PodRef("uid-p", "ns", "p")
 ON_N1 = (SelectorTerm(fields=(Requirement("metadata.name", "In", ("n1",)),)),)
@@ -80,12 +80,13 @@ class Exact(Server):
     """It compares specifications by their bytes, as the real one does: a patch rewrites opaque parameters, protobuf does not."""
 
     finalizers: tuple[str, ...] = ()
-    uid, conflicts, packed = "c", 0, True
+    uid, conflicts, packed, rewrites_status = "c", 0, True, False
+    users: tuple[str, ...] | list[str] = ()
 
     async def patch(self, path, body, kind=""):
-        if path.endswith("/status"):
+        if path.endswith("/status") and not self.rewrites_status:
             return await super().patch(path, body, kind)
-        self.writes.append((self.at(path), False))
+        self.writes.append((self.at(path), path.endswith("/status")))
         raise ApiError(422, "Invalid", "spec: field is immutable")
 
     async def get_as(self, path, accept):
@@ -98,7 +99,9 @@ class Exact(Server):
         if self.conflicts:
             self.conflicts -= 1
             raise ApiError(409, "Conflict", "the object has been modified")
+        assert path.endswith("/status") is self.rewrites_status
         *_, finalizers = read(body)
+        self.users = users_in(body)
         found = json.loads(json.dumps(self.objects[self.at(path)]))
         found["metadata"]["finalizers"] = finalizers
         self.put_object(self.at(path), found)
@@ -133,6 +136,16 @@ def test_a_claim_whose_opaque_parameters_a_patch_would_change_is_allocated(befor
     assert server.writes == [("ns/c", False), ("ns/c", "put")] * 2 + [("ns/c", True)]
     assert server.objects["ns/c"]["metadata"]["finalizers"] == list(dict.fromkeys((*before, claim_status.FINALIZER)))
     assert "allocation" in server.objects["ns/c"]["status"]
+
+
+def test_a_claim_whose_allocation_a_patch_would_change_is_reserved():
+    """Another scheduler allocated it; a conflict with a further user is tried again."""
+    server = Exact("c")
+    server.put_object("ns/c", {**server.objects["ns/c"], "status": {"allocation": claim_status.allocation(allocation("gpu-0"))}})
+    server.conflicts, server.rewrites_status = 1, True
+    assert asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), uid="c")))) == (Outcome.DONE, "")
+    assert server.writes == [("ns/c", True), ("ns/c", "put")] * 2
+    assert server.users == [POD.uid]
 
 
 @pytest.mark.parametrize("wrong", [{"uid": "another"}, {"packed": False}])

@@ -16,7 +16,7 @@ MAGIC = b"k8s\x00"
 
 def message(name, *fields):
     """A class of messages: (number, name, kind) of each field; `text`: strings, each of them kept."""
-    kinds = {"bytes": (12, 1), "text": (9, 3), "whole": (3, 1)}
+    kinds = {"bytes": (12, 1), "many": (12, 3), "text": (9, 3), "one": (9, 1), "whole": (3, 1)}
     file = descriptor_pb2.FileDescriptorProto(name=name, package="tests", syntax="proto2")
     made = file.message_type.add(name=name)
     for number, called, kind in fields:
@@ -30,6 +30,8 @@ def message(name, *fields):
 ENVELOPE = message("Unknown", (1, "about", "bytes"), (2, "raw", "bytes"), (3, "encoding", "bytes"), (4, "type", "bytes"))
 CLAIM = message("Claim", (2, "spec", "bytes"), (3, "status", "bytes"))
 METADATA = message("Metadata", (5, "uid", "text"), (7, "generation", "whole"), (11, "labels", "text"), (14, "finalizers", "text"))
+STATUS = message("Status", (2, "users", "many"))
+USER = message("User", (3, "resource", "one"), (4, "name", "one"), (5, "uid", "one"))
 
 
 def text(number, value):
@@ -68,6 +70,20 @@ def read(body):
     return found.about, whole.spec, list(head.uid), head.generation, list(head.labels), list(head.finalizers)
 
 
+def status_in(body):
+    """The status of a claim, its parts merged."""
+    status, raw = b"", ENVELOPE.FromString(body[4:]).raw
+    while raw:
+        number, value, raw = split(raw)
+        status += value if number == 3 else b""
+    return status
+
+
+def users_in(body):
+    """UIDs of the pods for which a claim is reserved."""
+    return [USER.FromString(each).uid for each in STATUS.FromString(status_in(body)).users]
+
+
 def split(data):
     """The first field of a message of which all are bytes."""
     size, at = 0, 1
@@ -96,11 +112,8 @@ def test_one_user_more_and_nothing_else(users):
     uid, after = with_user(before, "new", "uid-new")
     assert uid == "uid-c"
     assert read(after) == read(before)
-    (statuses, raw) = [], ENVELOPE.FromString(after[4:]).raw
-    while raw:
-        number, value, raw = split(raw)
-        statuses += [value] if number == 3 else []
-    assert b"".join(statuses) == b"".join(map(entry, (*users, "new")))
+    assert status_in(after) == b"".join(map(entry, (*users, "new")))
+    assert users_in(after) == [f"uid-{each}" for each in (*users, "new")]
     assert with_user(after, "new", "uid-new") == (uid, after), "it is"
 
 
