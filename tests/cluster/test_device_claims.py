@@ -132,7 +132,7 @@ def test_a_claim_whose_opaque_parameters_a_patch_would_change_is_allocated(befor
     server = Exact("c")
     server.finalizers, server.conflicts = before, 1
     decided = binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True, uid="c"))
-    assert asyncio.run(server.claims.allocate(decided)) == (Outcome.DONE, "")
+    assert asyncio.run(server.claims.allocate(decided)) == Allocated(Outcome.DONE)
     assert server.writes == [("ns/c", False), ("ns/c", "put")] * 2 + [("ns/c", True)]
     assert server.objects["ns/c"]["metadata"]["finalizers"] == list(dict.fromkeys((*before, claim_status.FINALIZER)))
     assert "allocation" in server.objects["ns/c"]["status"]
@@ -143,7 +143,9 @@ def test_a_claim_whose_allocation_a_patch_would_change_is_reserved():
     server = Exact("c")
     server.put_object("ns/c", {**server.objects["ns/c"], "status": {"allocation": claim_status.allocation(allocation("gpu-0"))}})
     server.conflicts, server.rewrites_status = 1, True
-    assert asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), uid="c")))) == (Outcome.DONE, "")
+    assert asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), uid="c")))) == Allocated(
+        Outcome.DONE
+    )
     assert server.writes == [("ns/c", True), ("ns/c", "put")] * 2
     assert server.users == [POD.uid]
 
@@ -154,7 +156,7 @@ def test_the_refusal_stands_for_another_claim_of_that_name_and_without_protobuf(
     for name, value in wrong.items():
         setattr(server, name, value)
     decided = binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True, uid="c"))
-    outcome, message = asyncio.run(server.claims.allocate(decided))
+    outcome, message, _ = asyncio.run(server.claims.allocate(decided))
     assert (outcome, "field is immutable" in message) == (Outcome.REFUSED, True)
     assert server.writes == [("ns/c", False)]
 
@@ -256,7 +258,7 @@ def test_devices_that_are_not_ready_in_time_are_named_with_what_does_not_hold(mo
             if "allocation" in found.get("status", {}):
                 true = [{"type": each, "status": "True"} for each in types]
                 of = [{"driver": "gpu.example.com", "pool": "n1", "device": name, "conditions": true} for name in names]
-                server.put(key, {**found, "status": {**found["status"], "devices": of}})
+                server.put_object(key, {**found, "status": {**found["status"], "devices": of}})
         return json.dumps(server.objects[server.at(path)]).encode()
 
     server.patch = reporting
@@ -368,7 +370,7 @@ def test_a_partition_of_a_gpu_that_another_scheduler_has_given_away_is_taken_bac
         ]
     )
     found = {**server.objects["ns/other"], "status": {"allocation": claim_status.allocation(allocation("gpu-0"))}}
-    server.put("ns/other", found)
+    server.put_object("ns/other", found)
     decided = binding(DeviceChoice("ns/c", allocation("gpu-0-1g"), decided=True))
     outcome, message, blamed = asyncio.run(server.claims.allocate(decided))
     assert (outcome, blamed) == (Outcome.REFUSED, ())
@@ -376,7 +378,7 @@ def test_a_partition_of_a_gpu_that_another_scheduler_has_given_away_is_taken_bac
         "device gpu.example.com/n1/gpu-0-1g needs 1 of counter slices of set, and 0 is left: resourceclaim ns/other was allocated first"
     )
     assert "allocation" not in server.objects["ns/c"]["status"]
-    server.put("ns/other", {**server.objects["ns/other"], "status": {}})
+    server.put_object("ns/other", {**server.objects["ns/other"], "status": {}})
     assert asyncio.run(server.claims.allocate(decided)) == Allocated(Outcome.DONE)
 
 
@@ -384,6 +386,6 @@ def test_a_claim_whose_amounts_cannot_be_read_has_its_devices_all_the_same():
     server = Server("c", "other")
     odd = claim_status.allocation(allocation("gpu-0"))
     odd["devices"]["results"][0]["consumedCapacity"] = {"memory": "much"}
-    server.put("ns/other", {**server.objects["ns/other"], "status": {"allocation": odd}})
+    server.put_object("ns/other", {**server.objects["ns/other"], "status": {"allocation": odd}})
     outcome, message, _ = asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0"), decided=True))))
     assert (outcome, "ns/other was allocated first" in message) == (Outcome.REFUSED, True)

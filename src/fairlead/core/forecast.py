@@ -182,7 +182,8 @@ class _Play:
         for hold in self.state.reserved.of_units():
             if hold.unit is not None:
                 job = hold.unit.tasks[0].job
-                self.starts[job] = min(self.starts.get(job, hold.start), hold.start)
+                by_claims = any(task.shape.spec.devices for task in hold.unit.tasks)  # amounts would be too early, plans are not
+                self.starts[job] = hold.start if by_claims else min(self.starts.get(job, hold.start), hold.start)
         return self.starts
 
     def _release(self, end: _End, sign: int) -> None:
