@@ -99,7 +99,7 @@ def test_partitions_are_shown_with_who_holds_them_and_what_that_blocks(devices):
         ("n1", "half-1"): "free",
     }
     assert lines["n0", "half-0"]["holders"] == [
-        {"claim": "default/held", "pods": ["default/train-0"], "consumed": {}, "admin": False}
+        {"claim": "default/held", "pods": ["default/train-0"], "consumed": {}, "admin": False, "resources": []}
     ]
     assert lines["n0", "whole"]["description"] == "7g.80gb"
     assert {line["node"] for line in shown(devices, "--node", "n1")["devices"]} == {"n1"}
