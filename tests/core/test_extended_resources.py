@@ -376,3 +376,62 @@ def test_devices_are_listed_before_a_pod_gets_any():
     assert "still being listed" in refused(run(state))["p"].message
     state.claims.all_known()
     assert placed(run(state)) == {"p": "a"}
+
+
+def test_pods_that_run_give_up_what_their_plugin_gave_them_whatever_becomes_of_the_class():
+    """What is asked of every node leaves the resource out while the class is there; what is held on a node does not."""
+    state = state_of(CLASS, nodes=[plugin("a", 2)], pods=[wants("p"), wants("q")])
+    assert len(placed(confirm(state, run(state)))) == 2
+    for each in "pq":
+        state.upsert_pod(msgspec.structs.replace(state.tasks[f"uid-{each}"].pod, node="a"))
+    state.claims.remove(DeviceClass, "gpu")
+    state.upsert_pod(wants("high", 2, priority=5))
+    assert preempted(run(state, 10.0)) == [["p", "q"]]
+    invariants.check(state)
+
+
+def starts(*items, passes=60):
+    """When a job for all four GPUs of a node starts, while each minute one comes that needs one GPU for half an hour."""
+    state = state_of(*items, nodes=[node("a", gpus=4)], patience=0.0)
+    ends = {}
+
+    def decide(now):
+        found = placed(confirm(state, run(state, now)))
+        for name in found:
+            bound_ = msgspec.structs.replace(state.tasks[f"uid-{name}"].pod, node="a", started=now)
+            ends[name] = now + bound_.time_limit
+            state.upsert_pod(bound_)
+        invariants.check(state)
+        return found
+
+    def of(name, count, lasts, **more):
+        return wants(name, spec_=spec(gpus=count), amount=count, resource=GPU, time_limit=lasts, expected=lasts, **more)
+
+    for at in range(4):
+        state.upsert_pod(of(f"x{at}", 1, 600.0 + 300.0 * at))
+    decide(0.0)
+    state.upsert_pod(of("big", 4, 600.0, created=1.0))
+    for number in range(1, passes):
+        now = 60.0 * number
+        for name in [name for name, end in ends.items() if end <= now]:
+            del ends[name]
+            state.remove_pod(f"uid-{name}")
+        state.upsert_pod(of(f"s{number}", 1, 1800.0, created=now))
+        if "big" in decide(now):
+            return now
+    return None
+
+
+def test_what_a_device_plugin_has_is_reserved_as_where_no_class_serves_it():
+    found = starts()
+    assert found is not None
+    assert starts(DeviceClass("gpu", resource=GPU)) == found
+
+
+def test_one_gpu_of_a_device_plugin_is_not_reserved():
+    state = state_of(DeviceClass("gpu", resource=GPU), nodes=[node("a", gpus=1)], patience=0.0)
+    for name in "pq":
+        state.upsert_pod(wants(name, spec_=spec(gpus=1), resource=GPU))
+    confirm(state, run(state, 10.0))
+    run(state, 20.0)
+    assert not state.reserved.holds

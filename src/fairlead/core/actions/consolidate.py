@@ -25,7 +25,7 @@ from fairlead.core.gang_topology import near_of
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.units import WHOLE
-from fairlead.core.pods.amounts import by_column, covers, lacking
+from fairlead.core.pods.amounts import asked_by, covers, lacking
 from fairlead.core.pods.filters.network_topology import depends_on_others
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState, Unit, rankings_of
 from fairlead.core.preemption.claim_bounds import enough_devices
@@ -102,7 +102,7 @@ def _enough(state: ClusterState, core: Unit) -> bool:
     if with_claims and not enough_devices(state, with_claims):
         return False
     nodes, rows = state.nodes, np.flatnonzero(usable)
-    return covers({}, lacking(nodes, rows, by_column(core.tasks)))
+    return covers({}, lacking(nodes, rows, asked_by(core.tasks)))
 
 
 def work_waited(unit: Unit, now: float) -> float:

@@ -18,7 +18,7 @@ from fairlead.core.actions.foresee import kept_devices, left_on, take_off
 from fairlead.core.gang_topology import could_hold, near_of
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.units import WHOLE
-from fairlead.core.pods.amounts import by_column, lacking
+from fairlead.core.pods.amounts import asked_by, lacking
 from fairlead.core.pods.filters.network_topology import depends_on_others
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit
@@ -154,7 +154,7 @@ def may_qualify(unit: Unit, why: Reason) -> bool:
 def can_be_planned(unit: Unit) -> bool:
     """Whether its places can be foretold, and need to be: a single device is there as soon as anything ends."""
     core = unit.tasks[: unit.need]
-    if len(core) == 1 and core[0].shape.gpus == 1 and not core[0].shape.spec.devices:
+    if len(core) == 1 and core[0].shape.gpus == 1 and all(need.served for need in core[0].shape.spec.devices):
         return False
     return not any(
         depends_on_others(task.ranking.relations) or (task.shape.gpus and task.shape.gpu_milli < WHOLE) for task in core
@@ -242,7 +242,11 @@ def _lacking(state: ClusterState, hold: Hold) -> int:
     if hold.unit is None:
         return 0
     worst = hold.devices.missing() if hold.devices is not None else 0
-    wanted = by_column(hold.unit.tasks[: hold.unit.need])
+    core, alloc = hold.unit.tasks[: hold.unit.need], state.nodes.alloc
+    wanted = asked_by(core)
+    for column, amount in (each for task in core for each in task.shape.offered):
+        if all(alloc[column].item(row) for row in hold.rows):
+            wanted[column] = wanted.get(column, 0) + amount
     for column, amount in lacking(state.nodes, hold.rows, wanted).items():
         worst = max(worst, 1000 * max(0, amount) // wanted[column] if wanted[column] else 0)
     return worst
@@ -285,7 +289,7 @@ def _earliest(
         if not usable[row]:
             continue
         at = end
-        for column, amount in task.shape.demand:
+        for column, amount in task.shape.taken:
             if column in free:
                 free[column][row] += amount
         now_held = min(max(0, free[column].item(row)) // amount for column, amount in demand)

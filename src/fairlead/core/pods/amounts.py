@@ -22,17 +22,26 @@ _NOTHING: Amounts = {}
 
 
 def by_column(tasks: Iterable[Task]) -> dict[int, int]:
-    """What tasks ask for together."""
+    """What tasks hold together, or would where they get places."""
     found: dict[int, int] = {}
     add(found, tasks)
     return found
 
 
-def add(asked: dict[int, int], tasks: Iterable[Task]) -> None:
-    """Add to amounts what more tasks ask for."""
+def add(held: dict[int, int], tasks: Iterable[Task]) -> None:
+    """Add to amounts what more tasks hold."""
+    for task in tasks:
+        for column, amount in task.shape.taken:
+            held[column] = held.get(column, 0) + amount
+
+
+def asked_by(tasks: Iterable[Task]) -> dict[int, int]:
+    """What every node must have free for tasks, together: without resources that devices may serve instead."""
+    found: dict[int, int] = {}
     for task in tasks:
         for column, amount in task.shape.demand:
-            asked[column] = asked.get(column, 0) + amount
+            found[column] = found.get(column, 0) + amount
+    return found
 
 
 def fits(nodes: NodeTable, row: int, demand: Demand, gone: Amounts = _NOTHING, back: Amounts = _NOTHING) -> bool:

@@ -20,7 +20,8 @@ class Shape:
     """What one class of identical pods asks for.
 
     held: the affinity terms that its pods hold, where something selects them by labels. demand: (column, amount in base units)
-    that every node must have free; taken: what a pod takes on its node, resources that devices may serve included.
+    that every node must have free; taken: what a pod takes on its node, resources that devices may serve included; offered: the
+    latter, which only nodes that advertise them must have free.
     charge: what a queue is charged for one pod, by the names of resources; asked: what it is charged for at least, on the nodes
     that there are; charges: the same on nodes of some kinds; parted: of which part of it that is (see `gpu_parts`).
     counted_milli: devices and parts of them, in milli. extra: what it counts with in scores beyond what it asks for: milli-CPU,
@@ -47,7 +48,9 @@ class Shape:
         served = {each.resource for need in spec.devices for each in need.served}
         self.taken = tuple((nodes.resource(resource), amount) for resource, amount in spec.requests)
         self.demand = self.taken
+        self.offered: tuple[tuple[int, int], ...] = ()
         if served:
+            self.offered = tuple((nodes.resource(resource), amount) for resource, amount in spec.requests if resource in served)
             self.demand = tuple(
                 (nodes.resource(resource), amount) for resource, amount in spec.requests if resource not in served
             )

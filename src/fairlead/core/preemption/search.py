@@ -454,7 +454,7 @@ def _enough(state: ClusterState, core: Unit, source: Iterator[Preemptible]) -> l
     """The first victims that could be enough, by amounts alone: what all nodes have free, and what these hold."""
     where = _where(state, core) if near_of(state, core) is not None else None
     rows = slice(0, state.nodes.count) if where is None else np.flatnonzero(where).tolist()
-    missing = amounts.lacking(state.nodes, rows, amounts.by_column(core.tasks))
+    missing = amounts.lacking(state.nodes, rows, amounts.asked_by(core.tasks))
     victims, freed = list[Preemptible](), dict[int, int]()
     for each in source:
         victims.append(each)

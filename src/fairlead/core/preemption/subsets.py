@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fairlead.core.model.units import WHOLE
-from fairlead.core.pods.amounts import Amounts, by_column, covers, lacking
+from fairlead.core.pods.amounts import Amounts, asked_by, by_column, covers, lacking
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.network_devices import elsewhere
 from fairlead.core.preemption.planned_victims import PlannedVictims
@@ -52,7 +52,7 @@ def _search_one(
 ) -> list[Preemptible] | None:
     """The cheapest set for one choice of rows, victim by victim; else with those together that share a device."""
     state = there.preemption.state
-    missing = lacking(state.nodes, list(rows), by_column(core.tasks))
+    missing = lacking(state.nodes, list(rows), asked_by(core.tasks))
     near = list({id(each[1]): each for each in there.near(rows)}.values())
     if not covers(by_column(task for _, victim in near for task in victim.tasks if task.row in rows), missing):
         return None

@@ -163,7 +163,7 @@ class Moves:
         left: dict[int, int] = {}
         for sign, tasks in ((1, coming), (-1, leaving)):
             for task in tasks:
-                for column, amount in task.shape.demand:
+                for column, amount in task.shape.taken:
                     left[column] = left.get(column, 0) + sign * amount
         devices = list(nodes.devices.states[nodes.device.item(row)])
         for task in coming:

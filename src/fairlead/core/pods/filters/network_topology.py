@@ -14,6 +14,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints, Mask, RowNumbers
 from fairlead.core.pods.filters.base import Refusal, Relation, Stop
 from fairlead.core.pods.filters.dynamic_resources import DynamicResources
+from fairlead.core.pods.filters.extended_resources import ExtendedResources
 
 
 class NetworkTopology(Relation):
@@ -66,5 +67,8 @@ class NetworkTopology(Relation):
 
 
 def depends_on_others(relations: Iterable[Relation]) -> bool:
-    """Whether more is judged of a shape than nodes by themselves, devices of its claims, and the place of its gang."""
-    return any(not isinstance(each, NetworkTopology | DynamicResources) for each in relations)
+    """Whether more is judged of a shape than nodes by themselves, devices of its claims, and the place of its gang.
+
+    Extended resources that devices serve elsewhere are judged by each node itself.
+    """
+    return any(not isinstance(each, NetworkTopology | DynamicResources | ExtendedResources) for each in relations)
