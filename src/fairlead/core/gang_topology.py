@@ -74,11 +74,20 @@ def _members(unit: Unit, near: Near) -> Iterator[tuple[int, Task]]:
         yield counts[task.shape.number], task
 
 
+def _at_most(task: Task, held: Ints, *, empty: bool = False) -> Ints:
+    """How many pods like one each row holds by amounts, and by the devices of their claims; a copy, shape (rows,)."""
+    found = held.copy()
+    for relation in task.ranking.relations:
+        if (most := relation.most(empty=empty)) is not None:
+            np.minimum(found, most, out=found)
+    return found
+
+
 def _kinds(unit: Unit, near: Near, closed: Closed | None) -> list[_Kind]:
     """Those members by shape, and how many of each every row holds."""
     found = []
     for count, task in _members(unit, near):
-        held = task.ranking.counts().copy()
+        held = _at_most(task, task.ranking.counts())
         held[task.ranking.ranked() < 0] = 0
         shut = closed(task) if closed is not None else None
         if shut is not None:
@@ -185,7 +194,7 @@ def _ceilings(state: ClusterState, unit: Unit, near: Near, level: Level) -> list
     """For each kind of member how many there are, and how many each domain would hold, were it empty; shape (domains,)."""
     found, size, rows = [], len(level.values), slice(0, state.nodes.count)
     for count, task in _members(unit, near):
-        held = task.ranking.ceilings()
+        held = _at_most(task, task.ranking.ceilings(), empty=True)
         held[~(state.nodes.open[rows] & task.ranking.admitted(rows))] = 0
         sums = np.bincount(level.domain[rows], weights=held, minlength=size).astype(np.int64)
         sums[0] = 0

@@ -16,10 +16,35 @@ from fairlead.core.model.arrays import Ints, Mask
 _NEW = -1
 
 
-class Verdicts:
-    """By row whether it is refused, and the version of the row for which that was found."""
+class RowCounts:
+    """By row a number, and the version of the row for which it was found."""
 
     def __init__(self) -> None:
+        self._counts: Ints = np.zeros(0, np.int64)
+        self._at: Ints = np.zeros(0, np.int64)
+        self._seen: tuple[int, ...] = ()
+
+    def counted(self, now: Ints, seen: tuple[int, ...], count_on: Callable[[int], int]) -> Ints:
+        """The numbers of all rows, shape (count,); not to be written to. The same versions as for `Verdicts.refused`."""
+        if seen != self._seen or len(self._at) != len(now):
+            self._seen = seen
+            self._counts = np.zeros(len(now), np.int64)
+            self._at = np.full(len(now), _NEW, np.int64)
+        stale = np.flatnonzero(self._at != now)
+        for row in stale.tolist():
+            self._counts[row] = count_on(row)
+        self._at[stale] = now[stale]
+        return self._counts
+
+
+class Verdicts:
+    """By row whether it is refused, and the version of the row for which that was found.
+
+    free, empty: by row how many pods it has devices for at most, now and were none held.
+    """
+
+    def __init__(self) -> None:
+        self.free, self.empty = RowCounts(), RowCounts()
         self._refused: Mask = np.zeros(0, np.bool_)
         self._at: Ints = np.zeros(0, np.int64)
         self._seen: tuple[int, ...] = ()

@@ -15,12 +15,10 @@ from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.pods import DeviceNeed
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import NodeTable
+from fairlead.core.pods.filters.base import MANY
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task
-
-MANY = 1 << 40
-"""More than any row takes, and of many rows the sum is still no overflow."""
 
 Demand = tuple[tuple[int, int], ...]
 RowsFor = Callable[[tuple[DeviceNeed, ...], int], Mask]
@@ -62,10 +60,8 @@ class Capacity:
 
     def _of_resources(self, shape: Shape) -> Demand:
         if shape.gpus and shape.gpu_milli < WHOLE:
-            return (*shape.demand, *((column, shape.device_milli) for column in sorted(self._devices)[:1]))
-        return tuple(
-            (column, min(amount, MANY) * WHOLE if column in self._devices else amount) for column, amount in shape.demand
-        )
+            return (*shape.taken, *((column, shape.device_milli) for column in sorted(self._devices)[:1]))
+        return tuple((column, min(amount, MANY) * WHOLE if column in self._devices else amount) for column, amount in shape.taken)
 
     def count(self, rankings: Sequence[Ranking]) -> None:
         """Count some shapes from now on."""

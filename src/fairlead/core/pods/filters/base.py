@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from fairlead.core.pods.shapes import Shape
 
 _NO_LABELS = LabelSet("", {})
+MANY = 1 << 40
+"""More pods than any row holds, and of many rows the sum is still no overflow."""
 
 
 class Refusal(Enum):
@@ -83,6 +85,13 @@ class Relation(ABC):
     @abstractmethod
     def refuses(self, row: int) -> Refusal | None:
         """Whether one row is out, and in which way."""
+
+    def most(self, *, empty: bool = False) -> Ints | None:
+        """For each row a bound of how many pods of the shape it holds, shape (rows,), not to be written to; None: there is none.
+
+        empty: were nothing there.
+        """
+        return None
 
     def words(self, rows: Ints | RowNumbers) -> str:
         """The complaint about rows that it refuses."""

@@ -22,14 +22,15 @@ from fairlead.core.model.pods import DeviceNeed, Served
 from fairlead.core.model.selectors import any_term_holds
 from fairlead.core.nodes.device_claims import MOST_USERS
 from fairlead.core.nodes.extended_resources import content_of
-from fairlead.core.pods.filters.base import Refusal, Relation, Stop, Surroundings
+from fairlead.core.pods.filters.base import MANY, Refusal, Relation, Stop, Surroundings
 
 if TYPE_CHECKING:
-    from fairlead.core.dra import allocator
+    from fairlead.core.dra import allocator, held, needs, problem
     from fairlead.core.dra.held import NodeState
     from fairlead.core.pods.shapes import Shape
 else:
     allocator = late("fairlead.core.dra.allocator")
+    held, needs, problem = (late(f"fairlead.core.dra.{each}") for each in ("held", "needs", "problem"))
 
 _ASKED = 16  # rows whose reasons are compared for a message
 
@@ -112,6 +113,32 @@ class DynamicResources(Relation):
         devices = self._claims.devices
         seen = (devices.everywhere, self._pinned_version())
         return self._verdicts.refused(devices.versions(self.nodes.count), seen, lambda row: self.refuses(row) is not None)
+
+    @override
+    def most(self, *, empty: bool = False) -> Ints | None:
+        """Of claims that pods have each for themselves: by the devices, and the counters, that these consume at least."""
+        devices, counts = self._claims.devices, self._verdicts.empty if empty else self._verdicts.free
+        versions = devices.versions(self.nodes.count)
+        return counts.counted(versions, (devices.everywhere,), lambda row: self._most_on(row, empty=empty))
+
+    def _most_on(self, row: int, *, empty: bool) -> int:
+        state = self._claims.devices.state_of(row)
+        if state is None:
+            return 0
+        asked = [self.content_on(row, need) if need.served else self._own(need) for need in self.spec.devices]
+        contents = [each for each in asked if each is not None]
+        if not contents:
+            return MANY
+        free = held.Held().on(state.inventory)
+        problem_ = problem.prepare(free, contents, self._claims.classes)
+        if isinstance(problem_, refusals.Refusal):
+            return 0
+        there = needs.sums(free if empty else state)
+        return min((int(there.get(name, 0) // amount) for name, amount in needs.least(problem_).items()), default=MANY)
+
+    def _own(self, need: DeviceNeed) -> Claim | None:
+        """What a claim asks for that no other pod uses, and that has no devices yet."""
+        return self._claims.wants.content(need.content) if need.content and not need.claim else None
 
     def _asked(self) -> tuple[object, ...]:
         """What decides where it fits: what claims ask for but for parameters of drivers, and which claims where that matters."""

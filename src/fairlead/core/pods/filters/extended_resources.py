@@ -14,7 +14,7 @@ from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints, Mask, RowNumbers
 from fairlead.core.nodes.devices import INFEASIBLE
-from fairlead.core.pods.filters.base import Refusal, Relation, Surroundings
+from fairlead.core.pods.filters.base import MANY, Refusal, Relation, Surroundings
 
 if TYPE_CHECKING:
     from fairlead.core.pods.shapes import Shape
@@ -65,6 +65,17 @@ class ExtendedResources(Relation):
             ):
                 refusal = Refusal.UNSCHEDULABLE
         return refusal
+
+    @override
+    def most(self, *, empty: bool = False) -> Ints | None:
+        nodes = self.nodes
+        rows = slice(0, nodes.count)
+        most: Ints = np.full(nodes.count, MANY, np.int64)
+        for _, column, amount in self._amounts:
+            there = nodes.alloc[column][rows]
+            held = np.maximum(there if empty else nodes.free[column][rows], 0) // amount
+            most = np.where(there > 0, np.minimum(most, held), most)
+        return most
 
     @override
     def words(self, rows: Ints | RowNumbers) -> str:
