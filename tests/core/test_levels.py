@@ -12,7 +12,7 @@ from fairlead.core.model.nodes import NetworkLevel, NodePool
 from fairlead.core.model.pods import Closeness
 from fairlead.core.model.transactions import Preempt
 from fairlead.scheduler.overview import nodes as overview
-from tests.builders import cluster, node, pod, preempted, refused, run, start
+from tests.builders import GPU, cluster, node, pod, preempted, queue, refused, run, start
 
 BLOCK, RACK = NetworkLevel("block", "net/block"), NetworkLevel("rack", "net/rack")
 POOL = NodePool("p", levels=(BLOCK, RACK))
@@ -235,3 +235,19 @@ def test_pods_move_out_of_one_rack_for_a_gang():
     assert len(plan.victims) == 2
     assert len(racks_of(state, "g")) == 1
     invariants.check(state)
+
+
+def test_what_waits_for_a_domain_counts_in_shares_where_one_would_hold_it_empty():
+    """A full rack is waited for like a full node: a larger share would help. A rack that is too small is none to wait for."""
+    nodes = [on(f"n{rack}{i}", f"r{rack}", gpus=2) for rack in range(2) for i in range(2)]
+    state = world(nodes, [pod(f"x-{n.name}", queue="b", at=n.name, gpus=2) for n in nodes], [], queues=[queue("a", quota=6), queue("b")])
+    state.upsert_group(near("g", 2, "rack"))
+    state.upsert_group(near("h", 3, "rack"))
+    members = [*gang("g", 2, gpus=2, queue="a", never_preempts=True), *gang("h", 3, gpus=2, queue="a", never_preempts=True)]
+    for each in members:
+        state.upsert_pod(each)
+    found = refused(run(state))
+    assert (found["g-0"].code, found["h-0"].code) == (ReasonCode.TOPOLOGY, ReasonCode.TOPOLOGY)
+    state.upsert_node(on("n20", "r2", gpus=1))  # what waits is counted anew
+    run(state, 10.0)
+    assert state.queues.fair.share["a"][GPU] == 4000

@@ -33,9 +33,14 @@ def is_hopeless(pending_class: PendingClass) -> bool:
     """Whether no share would help what waits in a class.
 
     What follows from labels, taints and sizes of nodes is asked of the nodes as they are, not of the last refusal: they may
-    have changed since. What depends on other pods and on volumes is known from the refusal only.
+    have changed since. What depends on other pods and on volumes is known from the refusal only. A gang that must be in one
+    domain of the network waits for what runs there, if one would hold it.
     """
-    why = pending_class.unschedulable.code if pending_class.unschedulable is not None else None
+    reason = pending_class.unschedulable
+    why = reason.code if reason is not None else None
+    if reason is not None and why is ReasonCode.TOPOLOGY:
+        needed = reason.numbers.get("needed", 0)
+        why = None if 0 < needed <= reason.numbers.get("ceiling", 0) else why
     if why in HOPELESS and (why not in _KNOWN_FROM_NODES or any(each.relations for each in pending_class.rankings)):
         return True
     return not all(ranking.holds(count) for ranking, count in pending_class.rankings.items())
