@@ -1,6 +1,7 @@
 """Extended resources that devices serve: by which class, on which nodes, with which requests, and what becomes of the claim."""
 
 import msgspec
+import pytest
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
@@ -8,7 +9,7 @@ from fairlead.core.dra import model
 from fairlead.core.dra.model import DeviceClaim, DeviceClass
 from fairlead.core.model.pods import ExtendedRequest
 from fairlead.core.model.queues import Queue, QueueResource
-from fairlead.core.model.transactions import Deallocate, Place, RequestMapping
+from fairlead.core.model.transactions import Deallocate, Place, Preempt, RequestMapping
 from fairlead.core.nodes.extended_resources import ExtendedResources, asked_for, key_of_pod
 from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, refused, run, spec
 from tests.core.test_device_claims import DRIVER, gpus, halves, held
@@ -435,3 +436,34 @@ def test_one_gpu_of_a_device_plugin_is_not_reserved():
     confirm(state, run(state, 10.0))
     run(state, 20.0)
     assert not state.reserved.holds
+
+
+@pytest.mark.parametrize("served", ["plugins", "plugins, and the class came later", "devices"])
+def test_pods_move_whichever_way_their_resource_is_served(served):
+    """One of two is free on each of two nodes: a pod moves, and what comes again finds the place that is kept for it."""
+    by_devices = served == "devices"
+    items = [gpus(name, 2) for name in "ab"] if by_devices else []
+    nodes = [] if by_devices else [plugin(name, 2) for name in "ab"]
+    state = state_of(*items, *(() if "later" in served else (CLASS,)), nodes=nodes, reservations=0)
+    if by_devices:
+        for name, there in zip("pq", "ab", strict=True):
+            state.claims.upsert(made_for(name, there))
+            state.upsert_pod(wants(name, at=there, extended_claim=f"{name}-1", started=0.0))
+    else:
+        for name in "pxq":
+            state.upsert_pod(wants(name))
+            (there,) = placed(confirm(state, run(state))).values()
+            state.upsert_pod(msgspec.structs.replace(state.tasks[f"uid-{name}"].pod, node=there, started=0.0))
+        state.remove_pod("uid-x")
+    state.claims.upsert(CLASS)
+    state.upsert_pod(wants("big", 2, created=0.0))
+    assert not placed(run(state, 10.0))
+    (plan,) = [each for each in run(state, 1000.0) if isinstance(each, Preempt)]
+    assert plan.moves
+    (victim,) = plan.victims
+    state.remove_pod(victim.pod.uid)
+    state.claims.remove(DeviceClaim, f"ns/{victim.pod.name}-1")
+    state.upsert_pod(wants("again", created=1000.0))
+    other = next(each for each in "ab" if each != victim.node)
+    assert placed(run(state, 1001.0)) == {"big": victim.node, "again": other}
+    invariants.check(state)

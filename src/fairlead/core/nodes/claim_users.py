@@ -29,13 +29,21 @@ def may_move(claims: DeviceClaims, pod: Pod) -> bool:
 
     A claim that a template made for the pod alone goes with it, and another is made. One that is there by itself keeps its
     devices where they are as long as others use it, and can be used with them wherever these reach. If no other pod has
-    a place, it holds them until it is deallocated, at some time after the pod is gone: then the pod stays.
+    a place, it holds them until it is deallocated, at some time after the pod is gone: then the pod stays. For extended
+    resources the pod has a claim for itself, or none: a device plugin serves it.
     """
     for use in pod.claims:
         claim = claims.claims.get(use.key)
+        if use.extended and claim is None and claims.allocation_of(use.key) is None:
+            if not claims.extended.served(pod):
+                return False  # its replacement needs something else
+            continue
         if claim is None or claim.foreign or claim.deleting or claim.allocation is None:
             return False
-        if use.template:
+        if use.extended:
+            if not claims.extended.served(pod):
+                return False
+        elif use.template:
             if claim.owner != pod.uid or len(claims.wants.users(use.key)) > 1:
                 return False
         elif claims.users_with_places(use.key) < 2:
@@ -49,6 +57,10 @@ def of_replacement(
     """The claims of a pod that is made instead of one, and what it needs by them. needs: of the one."""
     uses, fresh = [], []
     for use, need in zip(pod.claims, needs, strict=False):
+        if use.extended:
+            uses.append(DeviceUse(use.name, extended=True))
+            fresh.append(DeviceNeed(need.content, milli=need.milli, served=need.served or claims.extended.served(pod)))
+            continue
         uses.append(DeviceUse(use.name, "" if use.template else use.key, use.template))
         milli = claims.wants.weight(need.content)
         fresh.append(DeviceNeed(need.content, milli=milli) if use.template else need)

@@ -286,14 +286,18 @@ class Moves:
 
 def _key(task: Task) -> Key:
     pod = task.pod
-    return pod.namespace, pod.owner, task.queue, pod.group, _kind(task) if pod.claims else task.shape.number
+    return pod.namespace, pod.owner, task.queue, pod.group, _kind(task) if pod.claims or pod.extended else task.shape.number
 
 
 def _kind(task: Task) -> Hashable:
-    """What is the same of a pod with claims and of the one that replaces it, whose own claims are others."""
+    """What is the same of a pod with claims and of the one that replaces it, whose own claims are others.
+
+    Which way extended resources are served may differ: requests tell how much of them it has.
+    """
     shape = task.shape
     needs = tuple(
         (need.content, need.missing, "" if use.template else use.key)
         for use, need in zip(task.pod.claims, shape.spec.devices, strict=False)
+        if not use.extended
     )
     return msgspec.structs.replace(shape.spec, devices=()), needs, shape.labels, shape.profile

@@ -23,6 +23,7 @@ from fairlead.core.model.selectors import any_term_holds
 from fairlead.core.nodes.device_claims import MOST_USERS
 from fairlead.core.nodes.extended_resources import content_of
 from fairlead.core.pods.filters.base import MANY, Refusal, Relation, Stop, Surroundings
+from fairlead.core.pods.filters.extended_resources import ExtendedResources
 
 if TYPE_CHECKING:
     from fairlead.core.dra import allocator, held, needs, problem
@@ -247,5 +248,5 @@ class DynamicResources(Relation):
 
 
 def only_claims(relations: Iterable[Relation]) -> bool:
-    """Whether nothing but the devices of its claims must be judged of a shape beyond nodes by themselves."""
-    return all(isinstance(each, DynamicResources) for each in relations)
+    """Whether nothing but devices, of claims or for extended resources, must be judged of a shape beyond nodes by themselves."""
+    return all(isinstance(each, DynamicResources | ExtendedResources) for each in relations)
