@@ -240,7 +240,9 @@ def test_pods_move_out_of_one_rack_for_a_gang():
 def test_what_waits_for_a_domain_counts_in_shares_where_one_would_hold_it_empty():
     """A full rack is waited for like a full node: a larger share would help. A rack that is too small is none to wait for."""
     nodes = [on(f"n{rack}{i}", f"r{rack}", gpus=2) for rack in range(2) for i in range(2)]
-    state = world(nodes, [pod(f"x-{n.name}", queue="b", at=n.name, gpus=2) for n in nodes], [], queues=[queue("a", quota=6), queue("b")])
+    state = world(
+        nodes, [pod(f"x-{n.name}", queue="b", at=n.name, gpus=2) for n in nodes], [], queues=[queue("a", quota=6), queue("b")]
+    )
     state.upsert_group(near("g", 2, "rack"))
     state.upsert_group(near("h", 3, "rack"))
     members = [*gang("g", 2, gpus=2, queue="a", never_preempts=True), *gang("h", 3, gpus=2, queue="a", never_preempts=True)]
