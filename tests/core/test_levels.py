@@ -7,12 +7,13 @@ import msgspec
 from fairlead.api.reasons import ReasonCode
 from fairlead.cli.nodes import domains_of
 from fairlead.core import invariants
+from fairlead.core.forecast import forecast
 from fairlead.core.model.groups import Group
 from fairlead.core.model.nodes import NetworkLevel, NodePool
 from fairlead.core.model.pods import Closeness
 from fairlead.core.model.transactions import Preempt
 from fairlead.scheduler.overview import nodes as overview
-from tests.builders import GPU, cluster, node, pod, preempted, queue, refused, run, start
+from tests.builders import GPU, cluster, node, placed, pod, preempted, queue, refused, run, start
 
 BLOCK, RACK = NetworkLevel("block", "net/block"), NetworkLevel("rack", "net/rack")
 POOL = NodePool("p", levels=(BLOCK, RACK))
@@ -253,3 +254,16 @@ def test_what_waits_for_a_domain_counts_in_shares_where_one_would_hold_it_empty(
     state.upsert_node(on("n20", "r2", gpus=1))  # what waits is counted anew
     run(state, 10.0)
     assert state.queues.fair.share["a"][GPU] == 4000
+
+
+def test_a_gang_that_waits_for_a_domain_is_foretold_once_nodes_are_reserved_for_it():
+    """Enough is free in two racks together, but amounts would foretell it for now; and for one that no rack holds there is no start."""
+    nodes = [on(f"n{rack}{i}", f"r{rack}", gpus=2) for rack in range(2) for i in range(2)]
+    running = [pod(f"x{rack}", at=f"n{rack}0", gpus=2, started=0.0, time_limit=3600.0 * (1 + rack)) for rack in range(2)]
+    state = world(nodes, running, [near("g", 2, "rack"), near("h", 3, "rack")], moves_per_minute=0.0)
+    for each in (*gang("g", 2, gpus=2, created=0.0), *gang("h", 3, gpus=2, created=0.0)):
+        state.upsert_pod(each)
+    assert not placed(run(state, 10.0))
+    assert not forecast(state, 10.0)
+    run(state, 400.0)
+    assert forecast(state, 400.0) == {"ns/g": 3600.0}

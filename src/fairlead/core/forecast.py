@@ -7,8 +7,8 @@ latest when its wait for that share is over (`shareWaitSeconds`); which victims 
 simulated, on copies. Devices, relations between pods, limits of users, and earlier evictions for priority or shares are left
 out, so a start may come sooner or later. Devices of claims are one amount of GPUs on the nodes that have such devices: which of
 them are free together is not simulated, and devices that are no GPUs are not counted; where nodes are reserved for a job with
-claims, its start is known by that. A job that starts in the forecast and has no known run time is expected to run for the median
-of the jobs that ended, else for an hour.
+claims, its start is known by that. So it is for a gang that waits for a domain of the network. A job that starts in the forecast
+and has no known run time is expected to run for the median of the jobs that ended, else for an hour.
 
 When a pod ends, all pending shapes are recounted on its row at once (`pods/capacity`). `queues/forecast_lines` answers which
 lines of equal jobs fit then, and which is next. Shapes and lines of which nothing waits any more are left out from time to time.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
@@ -40,6 +40,7 @@ _UNKNOWN = 3600.0
 _MOST_ASKED = 5_000  # ends of time slices that are tried; after that only ends of pods are simulated
 _MOST_COUNTED = 1_000_000_000  # amounts that are compared; what has not started by then is left out
 _NEVER = (ReasonCode.TOO_LARGE, ReasonCode.NODE_AFFINITY, ReasonCode.TAINTS, ReasonCode.INVALID_SPEC)
+_IN_DOMAINS = (ReasonCode.TOPOLOGY, ReasonCode.RESERVATION)  # not for want of amounts, where a gang must be in one domain
 
 
 def forecast(state: ClusterState, now: float, most: int = 100_000) -> dict[str, float]:
@@ -61,6 +62,11 @@ class _End:
     over: bool = field(compare=False, default=False)
     non_preemptible: bool = field(compare=False, default=False)  # it is charged to guarantees (`guarantees`)
     time_slice: TimeSlice | None = field(compare=False, default=None)
+
+
+def _confined(tasks: Sequence[Task]) -> bool:
+    """Whether members of a gang must be in one domain of the network."""
+    return any(task.shape.spec.near is not None and task.shape.spec.near.required for task in tasks)
 
 
 class _Play:
@@ -114,7 +120,8 @@ class _Play:
 
     def _line_up(self, node: QueueNode, shapes: dict[int, tuple[int, Ranking]]) -> Iterator[Line]:
         for pending_class in node.pending_classes.values():
-            if pending_class.unschedulable is not None and pending_class.unschedulable.code in _NEVER:
+            why = pending_class.unschedulable
+            if why is not None and why.code in _NEVER:
                 continue
             units = deque(sorted(pending_class.units, key=node.unit_key))
             if not units:
@@ -123,6 +130,8 @@ class _Play:
             core = units[0].tasks[: units[0].need]
             if any(need.served for task in core for need in task.shape.spec.devices):
                 continue  # which of devices and amounts serve it depends on the node: foretold once nodes are reserved for it
+            if why is not None and why.code in _IN_DOMAINS and _confined(core):
+                continue  # enough may be free, but in no domain: the same
             for task in core:
                 place, _ = shapes.setdefault(task.shape.number, (len(shapes), task.ranking))
                 needs[place] = needs.get(place, 0) + 1
@@ -182,8 +191,9 @@ class _Play:
         for hold in self.state.reserved.of_units():
             if hold.unit is not None:
                 job = hold.unit.tasks[0].job
-                by_claims = any(task.shape.spec.devices for task in hold.unit.tasks)  # amounts would be too early, plans are not
-                self.starts[job] = hold.start if by_claims else min(self.starts.get(job, hold.start), hold.start)
+                tasks = hold.unit.tasks
+                planned = any(task.shape.spec.devices for task in tasks) or _confined(tasks)  # amounts would be too early
+                self.starts[job] = hold.start if planned else min(self.starts.get(job, hold.start), hold.start)
         return self.starts
 
     def _release(self, end: _End, sign: int) -> None:
