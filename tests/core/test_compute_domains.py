@@ -13,7 +13,7 @@ from fairlead.core.dra.model import Ask, Claim, Config, Device, DeviceClaim, Dev
 from fairlead.core.model.pods import DeviceUse, Near
 from fairlead.core.model.transactions import Deallocate, Evict, Place, Preempt
 from fairlead.core.nodes.compute_domains import domain_of
-from tests.builders import cluster, group, node, pod, refused, run, spec, start
+from tests.builders import cluster, group, node, placed, pod, refused, run, spec, start
 
 DRIVER = "compute-domain.nvidia.com"
 
@@ -268,3 +268,17 @@ def test_no_domain_is_in_two_cliques_and_no_node_in_two_domains(seed):
         getattr(life, life.rnd.choice(("submit", "submit", "decide", "decide", "write", "write", "end", "label", "label")))()
     life.settle()
     assert not list(life.could_start())
+
+
+def test_nodes_of_one_clique_are_reserved():
+    """A gang of a ComputeDomain that waits is not passed by smaller work for ever: the clique that is free first is kept for it."""
+    hosts = [host(f"{clique}{at}", clique) for clique in ("c", "d") for at in range(2)]
+    ends = {"c": 7200.0, "d": 3600.0}
+    state = world(hosts, groups=[group("g", 2)], pods=gang("g", 2, "d1", gpus=2))
+    for each in hosts:
+        state.upsert_pod(pod(f"x-{each.name}", at=each.name, gpus=2, started=0.0, time_limit=ends[each.name[0]]))
+    for now in (10.0, 400.0):
+        assert not placed(run(state, now))
+    (hold,) = state.reserved.of_units()
+    assert (sorted(state.nodes.names[row] for row in hold.rows), hold.start) == (["d0", "d1"], 3600.0)
+    invariants.check(state)

@@ -13,6 +13,7 @@ from typing_extensions import override
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints, Mask, RowNumbers
 from fairlead.core.pods.filters.base import Refusal, Relation, Stop
+from fairlead.core.pods.filters.compute_domains import ComputeDomains
 from fairlead.core.pods.filters.dynamic_resources import DynamicResources
 from fairlead.core.pods.filters.extended_resources import ExtendedResources
 
@@ -69,6 +70,7 @@ class NetworkTopology(Relation):
 def depends_on_others(relations: Iterable[Relation]) -> bool:
     """Whether more is judged of a shape than nodes by themselves, devices of its claims, and the place of its gang.
 
-    Extended resources that devices serve elsewhere are judged by each node itself.
+    Extended resources that devices serve elsewhere are judged by each node itself; the place of a ComputeDomain is like a gang's.
     """
-    return any(not isinstance(each, NetworkTopology | DynamicResources | ExtendedResources) for each in relations)
+    known = NetworkTopology | ComputeDomains | DynamicResources | ExtendedResources
+    return any(not isinstance(each, known) for each in relations)
