@@ -167,7 +167,9 @@ def test_a_claim_that_is_allocated_is_reserved_by_one_write():
     asyncio.run(server.claims.allocate(binding(DeviceChoice("ns/c", allocation("gpu-0")))))
     assert server.writes == [("ns/c", True)]
     asyncio.run(server.claims.release(binding(DeviceChoice("ns/c", allocation("gpu-0")))))
-    assert "allocation" in server.objects["ns/c"]["status"], "it was there before this pod"
+    status = server.objects["ns/c"]["status"]
+    assert "allocation" in status, "it was there before this pod"
+    assert [each["uid"] for each in status["reservedFor"]] == [POD.uid], "without a user nobody would ever free it"
 
 
 def test_a_claim_that_changes_in_between_is_not_allocated():

@@ -285,6 +285,8 @@ class World:
                 continue
             users = tuple(each for each in claim.users if each != binding.pod.uid)
             keeps = users or not choice.decided or claim.allocation != choice.allocation
+            if keeps and not users and claim.allocation is not None:
+                continue  # nobody would free it once the pod is gone
             changed = msgspec.structs.replace(claim, users=users, allocation=claim.allocation if keeps else None)
             if changed != claim:
                 self.write(changed)

@@ -277,6 +277,10 @@ class DeviceClaims:
         others = [each for each in users if each.get("uid") != pod.uid]
         there, wanted = status.get("allocation"), choice.allocation
         ours = choice.decided and there is not None and wanted is not None and _is(there, wanted)
+        if there is not None and not others and not ours:
+            return (
+                0  # as it was before; once the pod is gone the controller of claims frees what is reserved for it, and that alone
+            )
         changed: dict[str, Any] = {"reservedFor": others or None} if len(others) < len(users) else {}
         if ours and not others:
             changed["allocation"] = None
