@@ -37,7 +37,8 @@ ADVICE = {
     "Taints": "The nodes it could use are tainted: add a toleration, or wait until they are ready.",
     "LimitExceeded": "It starts when its queue holds less, or when the limit of the queue is raised (see `fairlead share`).",
     "QuotaExceeded": "Wait for other non-preemptible jobs to end, raise the quota of its queue, or use a preemptible class.",
-    "Topology": "Pod affinity or topology spread excludes every node. It starts when conflicting pods end; or relax the rule.",
+    "Topology": "Pod affinity or topology spread excludes every node, or no domain of the network holds its whole gang. It "
+    "starts when pods that are in the way end; or relax the rule.",
     "Volumes": "No node has access to its volumes: use another storage class, or a volume in another zone.",
     "UserLimit": "It starts when other jobs of its user in the queue end, or when the perUser limits of the queue are raised.",
     "AdmittedStays": "Undo the change, or submit the job again: a placed job keeps the values that it was admitted with.",
