@@ -292,7 +292,7 @@ def _key(task: Task) -> Key:
 def _kind(task: Task) -> Hashable:
     """What is the same of a pod with claims and of the one that replaces it, whose own claims are others.
 
-    Which way extended resources are served may differ: requests tell how much of them it has.
+    Which way extended resources are served may differ: how much of them it has is in its requests.
     """
     shape = task.shape
     needs = tuple(
