@@ -2,7 +2,7 @@
 
 from fairlead.cluster import claim_status
 from fairlead.cluster.kinds import RESOURCE_CLAIM
-from fairlead.cluster.port import Outcome
+from fairlead.cluster.port import Allocated, Outcome
 from fairlead.cluster.simulated import pod_claims
 from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
@@ -41,14 +41,14 @@ def binding(pod, wanted=WANTED):
 
 async def test_a_claim_is_created_reserved_and_named_and_deleted_where_the_pod_is_not_bound():
     api, cluster, pod = world()
-    assert await cluster.allocate_claims(binding(pod)) == (Outcome.DONE, "")
+    assert await cluster.allocate_claims(binding(pod)) == Allocated(Outcome.DONE)
     ((name, made),) = claims(api).items()
     assert name.startswith("p-extended-resources-")
     assert made["status"]["reservedFor"] == [claim_status.consumer(pod)]
     assert status(api)["extendedResourceClaimStatus"] == claim_status.extended_status(name, WANTED)
     await cluster.release_claims(binding(pod))
     assert claims(api) == {}
-    assert await cluster.allocate_claims(binding(pod, ExtendedClaim())) == (Outcome.DONE, "")
+    assert await cluster.allocate_claims(binding(pod, ExtendedClaim())) == Allocated(Outcome.DONE)
     assert "extendedResourceClaimStatus" not in status(api)
 
 
@@ -63,7 +63,7 @@ async def test_a_claim_that_was_left_behind_is_deleted():
 
 async def test_a_pod_that_is_gone_gets_no_claim():
     api, cluster, pod = world()
-    outcome, _ = await cluster.allocate_claims(binding(PodRef("another", pod.namespace, pod.name)))
+    outcome, *_ = await cluster.allocate_claims(binding(PodRef("another", pod.namespace, pod.name)))
     assert outcome is Outcome.REFUSED
     assert claims(api) == {}
 
