@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fairlead.cli.output import Exit, fail
+
 _MOST_SEEDS = 100_000
 
 
@@ -15,3 +17,11 @@ def parse_seeds(text: str) -> list[int]:
             raise ValueError(f"range {part!r} is empty or longer than {_MOST_SEEDS}")
         seeds += range(start, end + 1)
     return seeds
+
+
+def seeds_of(text: str) -> list[int]:
+    """The seeds that an option `--seeds` lists; ends the command where it lists none that can be read."""
+    try:
+        return parse_seeds(text)
+    except ValueError as error:
+        fail(f"--seeds {text!r} is not a list of numbers and ranges: {error}", Exit.USAGE)

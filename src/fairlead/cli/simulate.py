@@ -15,7 +15,7 @@ import typer
 from fairlead.cli import simulate_mig, simulate_topology
 from fairlead.cli.choices import Durations, FaultsWorkload, JobsPolicy, Strategy, Trace
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
-from fairlead.cli.seeds import parse_seeds
+from fairlead.cli.seeds import seeds_of
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -49,10 +49,7 @@ def placement(
 
     if not math.isfinite(inflate) or not 0 < inflate <= 10:
         fail(f"--inflate {inflate} must be above 0 and at most 10", Exit.USAGE)
-    try:
-        numbers = parse_seeds(seeds)
-    except ValueError as error:
-        fail(f"--seeds {seeds!r} is not a list of numbers and ranges: {error}", Exit.USAGE)
+    numbers = seeds_of(seeds)
     try:
         trace_nodes, trace_pods = read_nodes(nodes), read_pods(pods)
     except TraceError as error:
@@ -348,10 +345,7 @@ def faults(
 
     from fairlead.simulation import chaos
 
-    try:
-        numbers = parse_seeds(seeds)
-    except ValueError as error:
-        fail(f"--seeds {seeds!r} is not a list of numbers and ranges: {error}", Exit.USAGE)
+    numbers = seeds_of(seeds)
     if record is not None and len(numbers) > 1:
         fail("--record needs a single seed (--seeds)", Exit.USAGE)
     if devices and workload != "pods":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
-from fairlead.cli.seeds import parse_seeds
+from fairlead.cli.seeds import seeds_of
 
 if TYPE_CHECKING:
     from fairlead.simulation.mig.report import SpeedsResult, StreamResult
@@ -50,10 +50,7 @@ def mig(
         fail(f"--rate {rate} must be at least 0 and at most 10", Exit.USAGE)
     if rate is not None and not moves:
         fail("--rate applies only with --moves", Exit.USAGE)
-    try:
-        numbers = parse_seeds(seeds)
-    except ValueError as error:
-        fail(f"--seeds {seeds!r} is not a list of numbers and ranges: {error}", Exit.USAGE)
+    numbers = seeds_of(seeds)
     if speeds is None:
         with progress("MIG requests") as shown:
             result = report.compare(

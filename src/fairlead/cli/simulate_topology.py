@@ -11,7 +11,7 @@ import typer
 
 from fairlead.cli.choices import TopologyProtocol
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
-from fairlead.cli.seeds import parse_seeds
+from fairlead.cli.seeds import seeds_of
 
 if TYPE_CHECKING:
     from fairlead.simulation.topology.report import FloorsResult
@@ -40,10 +40,7 @@ def topology(
     from fairlead.simulation.topology import floors, report
     from fairlead.simulation.traces import TraceError
 
-    try:
-        numbers = parse_seeds(seeds)
-    except ValueError as error:
-        fail(f"--seeds {seeds!r} is not a list of numbers and ranges: {error}", Exit.USAGE)
+    numbers = seeds_of(seeds)
     if protocol != "floors":
         fail(f"--protocol {protocol} is not measured", Exit.USAGE)
     chosen = _loads(loads)

@@ -63,13 +63,7 @@ def install(world: World, count: int) -> None:
         name = f"{POOL}-{number:03d}"
         labels = {HOSTNAME_LABEL: name, POOL_LABEL: POOL}
         amounts = {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: "0"}
-        world.manifests[name] = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name, "labels": labels},
-            "status": {"capacity": amounts, "allocatable": amounts},
-        }
-        world.add_node(name)
+        world.add_host(name, labels, amounts)
     world.kubelet.drivers.install({f"{POOL}-{number:03d}": MODELS[number % len(MODELS)] for number in range(count)})
     for team in TEAMS:
         for kind in _REQUESTS:

@@ -28,13 +28,7 @@ def install(world: World, count: int) -> None:
         name = f"{POOL}-{number:03d}"
         labels = {HOSTNAME_LABEL: name, POOL_LABEL: POOL, PRODUCT_LABEL: "A100-MIG"}
         amounts = {"cpu": "96", "memory": "1Ti", "pods": "110"}
-        world.manifests[name] = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name, "labels": labels},
-            "status": {"capacity": amounts, "allocatable": amounts},
-        }
-        world.add_node(name)
+        world.add_host(name, labels, amounts)
         found.append(name)
     world.gpus += MODEL.gpus * count
     world.kubelet.drivers.install(dict.fromkeys(found, MODEL))

@@ -134,6 +134,16 @@ class World:
         }
         self.add_node(name)
 
+    def add_host(self, name: str, labels: dict[str, str], amounts: dict[str, str]) -> None:
+        """A node that the world did not begin with joins it. amounts: as its status has them."""
+        self.manifests[name] = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": labels},
+            "status": {"capacity": amounts, "allocatable": amounts},
+        }
+        self.add_node(name)
+
     def add_node(self, name: str) -> None:
         """The node registers itself, for the first time or again."""
         manifest = self.manifests[name]

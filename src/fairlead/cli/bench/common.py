@@ -8,7 +8,6 @@ from pathlib import Path
 import typer
 
 from fairlead.cli.output import Exit, fail
-from fairlead.cli.seeds import parse_seeds
 
 app = typer.Typer(help="Benchmarks. Every row of benchmarks/README.md is one of these commands.", no_args_is_help=True)
 
@@ -24,11 +23,3 @@ def find_checkout() -> Path:
     if not build.is_optimized():
         typer.echo("The testbed's API server is not optimized. For figures: python -m testbed build --optimized", err=True)
     return root
-
-
-def seeds_of(text: str) -> list[int]:
-    """The seeds that an option `--seeds` lists; ends the command where it lists none that can be read."""
-    try:
-        return parse_seeds(text)
-    except ValueError as error:
-        fail(f"--seeds {text!r}: {error}", Exit.USAGE)

@@ -8,9 +8,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from fairlead.cli.bench.common import app, find_checkout, seeds_of
+from fairlead.cli.bench.common import app, find_checkout
 from fairlead.cli.choices import JobScenario
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
+from fairlead.cli.seeds import seeds_of
 
 
 @app.command()

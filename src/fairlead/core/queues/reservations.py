@@ -228,14 +228,14 @@ class Reservations:
         against = self.against(task)
         if not against:
             return None
-        closed = np.zeros(self.nodes.count, np.bool_)
+        closed, demand = np.zeros(self.nodes.count, np.bool_), self._demand(task.shape)
         for hold in against:
             if self.exhausts(hold, task) is not None:
                 closed[:] = True
                 break
             for row in hold.rows:
                 spare = hold.spare.get(row)
-                if spare is None or any(spare.get(column, 0) < amount for column, amount in self._demand(task.shape, row)):
+                if spare is None or any(spare.get(column, 0) < amount for column, amount in self._on(row, task.shape, demand)):
                     closed[row] = True
             if hold.devices is not None and task.shape.spec.devices:
                 closed |= hold.devices.closed(task.ranking)
@@ -289,11 +289,17 @@ class Reservations:
         fixed = queues.guarantees.non_preemptible(task) and queues.guarantees.non_preemptible(first)
         return own if fixed and queues.guarantees.broken(own.path, tuple(wanted)) is not None else None
 
-    def _demand(self, shape: Shape, row: int) -> Sequence[tuple[int, int]]:
-        """What a pod takes of what is left on a row, by column: of a device that is shared, it spoils one."""
+    def _on(self, row: int, shape: Shape, demand: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+        """What a pod takes of what is left on a row, by column. demand: on every row."""
+        if not shape.offered:
+            return demand
+        alloc = self.nodes.alloc
+        return (*demand, *((column, amount) for column, amount in shape.offered if alloc[column].item(row)))
+
+    def _demand(self, shape: Shape) -> Sequence[tuple[int, int]]:
+        """What a pod takes on every row, by column: of a device that is shared, it spoils one."""
         if shape.offered:
-            alloc = self.nodes.alloc
-            return (*shape.demand, *((column, amount) for column, amount in shape.offered if alloc[column].item(row)))
+            return shape.demand
         if not shape.gpus or shape.gpu_milli >= WHOLE:
             return shape.demand
         column = self.nodes.resources.get(self.nodes.gpu_resources[0])
@@ -308,7 +314,7 @@ class Reservations:
         for hold in self.holds.values():
             spare = hold.spare.get(row)
             if spare is not None and not self._lets(hold, task):
-                for column, amount in self._demand(task.shape, row):
+                for column, amount in self._on(row, task.shape, self._demand(task.shape)):
                     self.log.add(spare, column, -amount)
             if hold.devices is not None and task.shape.spec.devices and not self._lets(hold, task):
                 hold.devices.take(task)

@@ -8,7 +8,7 @@ per pass at most, and only if something came, went or was edited since.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -159,36 +159,31 @@ class FairShares:
 
         It would take back what it is guaranteed there from what only happens to run there. wanted: what is asked for.
         """
-        for name, quota in node.quota.items():
-            if not quota or name in wanted or not split(name)[1]:
-                continue
-            lost = sum(amount for task in victim for key, amount in self.tree.charge_at(task.shape, task.row) if key == name)
-            if lost and node.stays(name) - (less or {}).get(name, 0) - lost < quota:
-                return False
-        return True
+        quotas = node.quota.items()
+        least = ((name, quota) for name, quota in quotas if quota and name not in wanted and split(name)[1])
+        return self._keeps(node, least, less, victim)
 
     def keeps_quota(self, node: QueueNode, wanted: Collection[str], less: dict[str, int] | None, victim: Sequence[Task]) -> bool:
         """Whether a queue that lends in one pool still holds its quota of the same resource elsewhere without a victim.
 
         Where it holds no more than it may it is guaranteed that, and would take it back. wanted: what is asked for.
         """
-        may, pools = self.entitled.get(node.name, _NOTHING), [name for name in wanted if split(name)[1]]
-        for resource in {split(name)[0] for name in pools if node.stays(name) > may.get(name, math.inf)}:
-            for name, quota in node.quota.items():
-                if split(name)[0] != resource or node.stays(name) > may.get(name, quota):
-                    continue
-                lost = sum(amount for task in victim for key, amount in self.tree.charge_at(task.shape, task.row) if key == name)
-                if lost and node.stays(name) - (less or {}).get(name, 0) - lost < quota:
-                    return False
-        return True
+        may = self.entitled.get(node.name, _NOTHING)
+        lent = {split(name)[0] for name in wanted if split(name)[1] and node.stays(name) > may.get(name, math.inf)}
+        quotas = ((name, quota) for name, quota in node.quota.items() if split(name)[0] in lent)
+        return self._keeps(node, (each for each in quotas if node.stays(each[0]) <= may.get(*each)), less, victim)
 
     def keeps(self, node: QueueNode, less: dict[str, int] | None, victim: Sequence[Task]) -> bool:
         """Whether a queue still holds its fair share of what a victim holds, without it and without so much less."""
-        for name, fair in self.share.get(node.name, {}).items():
-            lost = sum(
-                amount for task in victim for resource, amount in self.tree.charge_at(task.shape, task.row) if resource == name
-            )
-            if lost and node.stays(name) - (less or {}).get(name, 0) - lost < fair:
+        return self._keeps(node, self.share.get(node.name, _NOTHING).items(), less, victim)
+
+    def _keeps(
+        self, node: QueueNode, least: Iterable[tuple[str, int]], less: dict[str, int] | None, victim: Sequence[Task]
+    ) -> bool:
+        """Whether a queue still holds at least so much of what a victim holds, without it and without so much less."""
+        for name, amount in least:
+            lost = sum(part for task in victim for key, part in self.tree.charge_at(task.shape, task.row) if key == name)
+            if lost and node.stays(name) - (less or {}).get(name, 0) - lost < amount:
                 return False
         return True
 
