@@ -13,7 +13,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/pycache
 
 PIP_AUDIT := pip-audit==2.10.1
 
-.PHONY: beside checks docs coverage chart-test rendered decisions mutation help demo test lint words unit e2e testbed architecture crds charts wheel sbom image audit protobuf soak differential device-verdicts bench clean
+.PHONY: worlds beside checks docs coverage chart-test rendered decisions mutation help demo test lint words unit e2e testbed architecture crds charts wheel sbom image audit protobuf soak differential device-verdicts bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -57,8 +57,14 @@ docs: .cache/synced  ## the documentation as a site, .cache/docs/html; warnings 
 words: .cache/synced  ## lower the numbers of words in tests/words.toml that have become rarer
 	$(RUN) --no-sync python -m tests.words --update
 
+# Of tests that differ by their seeds alone so many are run; 0: all.
+SEEDS ?= 10
+
 unit: .cache/synced  ## unit, property and trace tests
-	$(RUN) --no-sync pytest -n 2 --dist worksteal -m "not e2e and not slow" tests
+	$(RUN) --no-sync pytest -n 2 --dist worksteal -m "not e2e and not slow" --sample $(SEEDS) tests
+
+worlds: .cache/synced  ## the same with all seeds of random worlds (twice as long)
+	$(MAKE) unit SEEDS=0
 
 coverage: .cache/synced  ## branches that the fast tests run, against their floors (a quarter of an hour)
 	$(RUN) --no-sync python -m testbed.floors
@@ -105,7 +111,7 @@ audit: wheel  ## known vulnerabilities of the locked dependencies; asks PyPI
 protobuf: testbed  ## write the numbers of fields in Kubernetes' protobuf
 	$(RUN) --no-sync python -m testbed protobuf > src/fairlead/cluster/simulated/protobuf.txt
 
-soak: testbed  ## long runs, not part of make test
+soak: testbed worlds  ## long runs, not part of make test
 	$(RUN) --no-sync pytest -n 2 --dist loadgroup -m "slow and not chart" tests
 
 differential: testbed  ## 50,000 random clusters against kube-scheduler's real plugins, 50,000 device selectors against Kubernetes' evaluation and 50,000 with devices against its allocators (an hour)

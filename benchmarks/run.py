@@ -105,6 +105,9 @@ COMMANDS = {
         for nodes in (60, 70)
     },
     "topology": f"simulate topology --fabric {TRACES}/lingjun2023/topo.csv --protocol floors",
+    "topology, production": f"simulate topology --fabric {TRACES}/lingjun2023/topo.csv",
+    "topology, cluster": "bench topology",
+    "sharing": f"simulate sharing --matrix gavel-v100 --known 0.25 --traces {TRACES}",
     "topology, exact": "bench topology --exact",
     "topology, decision": "bench topology --decide",
     "mig": "simulate mig --moves",

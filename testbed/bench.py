@@ -30,12 +30,12 @@ from fairlead.cluster.kubernetes.config import load
 from testbed import build, claims, objects, workloads
 from testbed.at_once import await_all
 from testbed.controlplane import SCHEDULER_USER, ControlPlane, scheduler_command
+from testbed.topology import racks
 
 ROOT = Path(__file__).parent.parent
 IN_FLIGHT = (16, 64, 256)
 SCHEDULERS = ("fairlead", "kube-scheduler", "bare-binder", "bare-binder-events", "bare-binder-go")
 WORKLOADS = workloads.KINDS
-_QUIET = 60.0
 _PROBE_RATE = 10.0
 _LOOK, _IDLE = 5.0, 30.0
 _CREATE_AT_ONCE = 32
@@ -201,7 +201,13 @@ def _notes(runs: dict[str, list[Run]]) -> list[str]:
 
 async def _run(workload: Workload, name: str, in_flight: int | None) -> Run:
     # Admission would taint new nodes as not ready; here nobody would take the taint away.
-    plane = ControlPlane(flags=["--disable-admission-plugins=ServiceAccount,TaintNodesByCondition", "--event-ttl=3h"])
+    plane = ControlPlane(
+        flags=[
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            "--event-ttl=3h",
+            *workloads.server_flags(workload.kind),
+        ]
+    )
     await asyncio.to_thread(plane.start)
     try:
         async with Client(load(str(plane.kubeconfig)), timeout=60) as client:
@@ -297,7 +303,9 @@ class _Measurement:
             await self._create(manifest)
         workload = self.workload
         gpus = max(8, -(-workload.pods // workload.nodes) + 6 if workload.pods > 8 * workload.nodes else 8)
-        await self._all(self._create(workloads.node(workload.kind, number, gpus)) for number in range(workload.nodes))
+        await self._all(
+            self._create(workloads.node(workload.kind, number, gpus, workload.nodes)) for number in range(workload.nodes)
+        )
         for priority in workloads.priorities(workload.kind):
             await self._create(priority)
         before = workloads.before(workload.kind, workload.nodes, workload.pods, self.scheduler)
@@ -315,7 +323,9 @@ class _Measurement:
     def _group_manifests(self) -> list[dict[str, Any]]:
         workload = self.workload
         return [
-            objects.pod_group(f"gang-{number:05d}", min(workload.gang, workload.pods - number * workload.gang))
+            workloads.group(
+                workload.kind, f"gang-{number:05d}", min(workload.gang, workload.pods - number * workload.gang), self.scheduler
+            )
             for number in range(self._groups())
         ]
 
@@ -362,6 +372,7 @@ class _Measurement:
                 )
             )
             command = [str(build.binary("kube-scheduler")), f"--config={config}", "--secure-port=0"]
+            command += workloads.scheduler_flags(self.workload.kind)
         elif self.name == "bare-binder-go":
             certificate, key = folder / "scheduler.crt", folder / "scheduler.key"
             command = [
@@ -452,7 +463,9 @@ class _Measurement:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.all_bound.wait(), 0.5)
             ended = process.poll() is not None and time.monotonic() - self.progress_at > 5
-            if not self.all_bound.is_set() and (ended or time.monotonic() - self.progress_at > _QUIET):
+            if not self.all_bound.is_set() and (
+                ended or time.monotonic() - self.progress_at > workloads.quiet(self.workload.kind)
+            ):
                 tail = self.log.read_text(errors="replace")[-2000:]
                 raise BenchError(f"{self.name} bound {len(self.bound)} of {self.expected} pods and stopped:\n{tail}")
 
@@ -504,6 +517,11 @@ class _Measurement:
         unbound = [pod for pod in waiting if pod["metadata"]["name"].startswith("pod-")]
         if unbound:
             raise BenchError(f"{self.name}: {len(unbound)} pods have no node after all")
+        if self.workload.kind == "racks":
+            pods = [each async for each in self._list("/api/v1/pods")]
+            apart = racks.problems(pods, self.workload.gang, self.workload.nodes)
+            if apart:
+                raise BenchError(f"{self.name}: {len(apart)} gangs are in several racks, e.g. {apart[:3]}")
         if self.workload.kind in claims.KINDS:
             pods = [each async for each in self._list("/api/v1/pods")]
             held = [each async for each in self._list("/apis/resource.k8s.io/v1/resourceclaims")]

@@ -99,6 +99,9 @@ DEVICE_JUDGES = (
 )
 """Upstream's allocators of devices, by version; built by `bench dra --differential` only."""
 
+NUMA_JUDGE = Program("numa", {f"numa-{KUBERNETES_VERSION}": "."}, ((f"{_COMPONENT}.gitVersion", KUBERNETES_VERSION),))
+"""The kubelet's topology, CPU and memory managers; built by `fairlead bench numa` and by `python -m testbed.numa` only."""
+
 SELECTORS = Program("cel", {"cel-judge": "."})
 """Kubernetes' evaluation of device selectors; built by `fairlead bench cel` and by `python -m testbed.selectors` only."""
 
@@ -110,7 +113,7 @@ def cache() -> Path:
 
 def binary(name: str) -> Path:
     """The path of a program, built if it is not there yet."""
-    for program in (*PROGRAMS, SCHEDULER, HELM, SELECTORS, *DEVICE_JUDGES):
+    for program in (*PROGRAMS, SCHEDULER, HELM, SELECTORS, NUMA_JUDGE, *DEVICE_JUDGES):
         if name in program.packages:
             return build(program, optimized=program is SCHEDULER) / name
     raise KeyError(f"no program {name!r} in the testbed")

@@ -1,9 +1,10 @@
 """Which of the rights that an installation grants were used, by the audit log of the API server.
 
 A right is one verb on one resource of a group, by a role, on the objects of a name where the role names them. The log has for
-each request the binding by which it was allowed. Two rights are checked by the API server without a request of their own: a
+each request the binding by which it was allowed. Three rights are checked by the API server without a request of their own: a
 server-side apply that creates its object has needed `create` beside `patch`; and an object that blocks the deletion of its owner
-has needed `update` on the owner's finalizers, where the admission plugin OwnerReferencesPermissionEnforcement is on (`FLAG`).
+has needed `update` on the owner's finalizers, where the admission plugin OwnerReferencesPermissionEnforcement is on (`FLAG`);
+and who writes the allocation or the reservations of a ResourceClaim has needed the same verb on `resourceclaims/binding`.
 """
 
 from __future__ import annotations
@@ -112,6 +113,8 @@ def _of(event: Mapping[str, Any]) -> Iterator[Right]:
     yield right
     if event["verb"] == "patch" and code == 201:
         yield right._replace(verb="create")
+    if resource == "resourceclaims/status":
+        yield right._replace(resource="resourceclaims/binding")
     owners = event.get("requestObject", {}).get("metadata", {}).get("ownerReferences", ())
     for owner in owners if event["verb"] == "create" and not right.namespace else ():
         if owner.get("blockOwnerDeletion"):

@@ -10,10 +10,12 @@ from typing import Any
 
 from fairlead.api import names
 from testbed import claims, objects
+from testbed.topology import racks
 
 KINDS = (
     *("pods", "queues", "relist", "spread", "anti-affinity", "affinity", "preferred-affinity", "unschedulable", "preempt"),
     *claims.KINDS,
+    "racks",
 )
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 
@@ -38,8 +40,28 @@ def scheduler_name(kind: str, scheduler: str) -> str:
     return "default-scheduler" if scheduler == "kube-scheduler" else "bare-binder"
 
 
-def node(kind: str, number: int, gpus: int) -> dict[str, Any]:
-    """One node."""
+def server_flags(kind: str) -> tuple[str, ...]:
+    """Flags of the API server without which it does not serve what a workload consists of."""
+    return racks.SERVER_FLAGS if kind == "racks" else ()
+
+
+def scheduler_flags(kind: str) -> tuple[str, ...]:
+    """Flags of kube-scheduler that a workload needs."""
+    return racks.SCHEDULER_FLAGS if kind == "racks" else ()
+
+
+def quiet(kind: str) -> float:
+    """Seconds without any binding after which a scheduler is thought to have stopped.
+
+    kube-scheduler tries a gang of 1,000 in each of 50 racks before it binds one of its pods.
+    """
+    return 1200.0 if kind == "racks" else 60.0
+
+
+def node(kind: str, number: int, gpus: int, nodes: int) -> dict[str, Any]:
+    """One of so many nodes."""
+    if kind == "racks":
+        return racks.node(number, nodes)
     name = f"node-{number:05d}"
     if kind == "preempt":
         return objects.node(name, gpus=0, cpu="4", memory="32Gi")
@@ -62,6 +84,8 @@ def before(kind: str, nodes: int, pods: int, scheduler: str) -> list[dict[str, A
         ]
     if kind in claims.KINDS:
         return claims.before(kind, nodes, pods)
+    if kind == "racks":
+        return racks.before(scheduler)
     if kind == "unschedulable":
         return [_impossible(number, scheduler) for number in range(pods)]
     return []
@@ -79,6 +103,11 @@ def placed(kind: str, pods: int) -> int:
     return PROBES if kind == "unschedulable" else pods
 
 
+def group(kind: str, name: str, members: int, scheduler: str) -> dict[str, Any]:
+    """The object by which pods are a gang."""
+    return racks.group(name, members, scheduler) if kind == "racks" else objects.pod_group(name, members)
+
+
 def pod(kind: str, number: int, scheduler: str, group: str = "") -> dict[str, Any]:
     """One pod that is to be placed."""
     name = f"pod-{number:06d}"
@@ -86,6 +115,8 @@ def pod(kind: str, number: int, scheduler: str, group: str = "") -> dict[str, An
         return objects.pod(name, scheduler=scheduler, gpus=0, cpu="3", priorityClassName=_HIGH)
     if kind in claims.KINDS:
         return claims.pod(number, scheduler)
+    if kind == "racks":
+        return racks.pod(number, scheduler, group)
     if kind == "queues":
         return objects.pod(name, scheduler=scheduler, queue=f"queue-{number % QUEUES:02d}")
     if kind not in _OF_UPSTREAM:

@@ -1,4 +1,4 @@
-"""Which rights were used, by an audit log: random roles and requests, and the two rights that have no request of their own."""
+"""Which rights were used, by an audit log: random roles and requests, and the three rights that have no request of their own."""
 
 from __future__ import annotations
 
@@ -100,3 +100,11 @@ def test_each_right_of_an_installation_is_told_with_the_reason_of_its_rule():
     assert why(Right("fairlead-operator", "", "", "secrets", "get")).startswith("no rule")
     [deletes] = [each for each in rights if each[:5] == ("fairlead-operator", "", "", "pods", "delete")]
     assert str(deletes) == "fairlead-operator: delete pods of core: members of jobs"
+
+
+@pytest.mark.parametrize("verb", ["patch", "update"])
+def test_who_writes_the_status_of_a_claim_uses_the_right_to_bind_it(verb):
+    status = Right("fairlead-scheduler", "", "resource.k8s.io", "resourceclaims/status", verb)
+    found = {each._replace(name="") for each in used([event(status)])}
+    assert found == {status, status._replace(resource="resourceclaims/binding")}
+    assert used([event(status, 403)]) == set()

@@ -113,4 +113,4 @@ def test_a_job_is_listed_with_all_fields_and_how_long_it_has_run_or_waited():
     keys = (
         "namespace name kind queue state pods running gpus priority submitted_at started_at seconds nodes reason expected_start"
     )
-    assert set(listed[0]) == set(listed[1]) == {*keys.split(), "user", "earliest_start", "latest_start"}
+    assert set(listed[0]) == set(listed[1]) == {*keys.split(), "user", "earliest_start", "latest_start", "spares"}

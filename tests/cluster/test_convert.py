@@ -1,12 +1,12 @@
 import msgspec
 import pytest
 
-from fairlead.api.names import GPU_SHARING_LABEL, GPU_TOPOLOGY_ANNOTATION, OWN_AGENT
+from fairlead.api.names import ALTERNATIVES_ANNOTATION, GPU_SHARING_LABEL, GPU_TOPOLOGY_ANNOTATION, OWN_AGENT
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, pod_specs, policies, views
 from fairlead.cluster.requests import pod_requests
-from fairlead.core.model.pods import Closeness, Pod, PodSpec
+from fairlead.core.model.pods import Closeness, Pod, PodSpec, SliceRule
 from tests.builders import cluster, placed, run
 
 
@@ -382,6 +382,26 @@ def test_a_group_made_for_a_target_state_has_as_many_members_as_the_target_state
     assert convert.group(msgspec.convert(manifest, views.PodGroup)).min_member == needed
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"replicas": 10_001},
+        {"replicas": 0},
+        {"amount": 1 << 63},
+        {"index": -1},
+        {"nodes": [{"key": "a b", "operator": "In", "values": ["x"]}]},
+        {"nodes": [{"key": "pool", "operator": "Like", "values": ["x"]}]},
+    ],
+)
+def test_a_form_that_no_operator_writes_is_left_out_and_the_others_stay(wrong):
+    form = {"index": 0, "pool": "", "replicas": 2, "resource": "nvidia.com/gpu", "amount": 8}
+    text = msgspec.json.encode({"choices": [form, {**form, "index": 1, **wrong}, {**form, "index": 2}]}).decode()
+    owner = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "AIJob", "name": "job", "uid": "u"}
+    metadata = {"name": "job", "namespace": "ns", "annotations": {ALTERNATIVES_ANNOTATION: text}, "ownerReferences": [owner]}
+    read = convert.group(msgspec.convert({"metadata": metadata, "spec": {"minMember": 2}}, views.PodGroup))
+    assert [each.index for each in read.choices] == [0, 2]
+
+
 def test_where_on_the_network_a_gang_is_to_be():
     def asked(**topology):
         manifest = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"minMember": 2, "topology": topology}}
@@ -401,6 +421,42 @@ def test_annotations_of_kueue_say_where_a_gang_is_to_be():
         ("net/rack",)
     )
     assert convert.pod(view(metadata=metadata, spec={"schedulerName": "fairlead"}), "q", ours).closeness is None
+
+
+def test_slices_and_roles_of_a_group():
+    slices = [{"level": "block", "size": 8}, {"level": "rack", "sizes": [4, 2]}]
+    roles = [{"name": "server", "topology": {"required": "rack"}}, {"name": "worker"}]
+    spec = {"minMember": 2, "topology": {"slices": slices, "balanced": True}, "roles": roles}
+    made = msgspec.convert({"metadata": {"name": "g", "namespace": "ns"}, "spec": spec}, views.PodGroup)
+    rules = (SliceRule("block", (8,)), SliceRule("rack", (4, 2)))
+    special = (("server", Closeness(("rack",))),)
+    assert convert.group(made).closeness == Closeness(slices=rules, balanced=True, roles=special)
+
+
+SLICE = "kueue.x-k8s.io/podset-slice-required-topology"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "slices", "complaint"),
+    [
+        ({SLICE: "net/rack", "kueue.x-k8s.io/podset-slice-size": "4"}, (SliceRule("net/rack", (4,)),), ""),
+        (
+            {f"{SLICE}-constraints": '[{"topology": "b", "size": 8}, {"topology": "r", "size": 4}]'},
+            (SliceRule("b", (8,)), SliceRule("r", (4,))),
+            "",
+        ),
+        ({SLICE: "net/rack"}, (), "are not a label of nodes and a number of pods"),
+        ({SLICE: "net/rack", "kueue.x-k8s.io/podset-slice-size": "0"}, (), "are not a label of nodes and a number of pods"),
+        ({f"{SLICE}-constraints": "["}, (), "write"),
+        ({f"{SLICE}-constraints": '[{"topology": "", "size": 8}]'}, (), "at most 3 slices"),
+    ],
+)
+def test_annotations_of_kueue_for_slices(annotations, slices, complaint):
+    metadata = {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations}
+    metadata["labels"] = {"fairlead.dev/pod-group": "g"}
+    pod = convert.pod(view(metadata=metadata, spec={"schedulerName": "fairlead"}), "q", {"fairlead": "ai"})
+    assert pod.closeness == (Closeness(slices=slices) if slices else None)
+    assert (complaint in pod.error.message) if complaint else pod.error is None
 
 
 @pytest.mark.parametrize("second", [{"name": "rack", "label": "b"}, {"name": "row", "label": "a"}])

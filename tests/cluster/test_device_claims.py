@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from fractions import Fraction
 
 import msgspec
@@ -31,6 +32,7 @@ class Server:
     """Claims with versions; the watch delivers at once, or when told."""
 
     def __init__(self, *names):
+        self.clock = lambda: 1000.0
         self.version = 0
         self.objects = {f"ns/{name}": {"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {}} for name in names}
         self.writes = []
@@ -91,7 +93,10 @@ class Exact(Server):
 
     async def get_as(self, path, accept):
         assert accept == "application/vnd.kubernetes.protobuf"
-        return claim_in_protobuf(self.finalizers, uid=self.uid) if self.packed else b"{}"
+        metadata, status = (self.objects[self.at(path)].get(each) or {} for each in ("metadata", "status"))
+        users = tuple(each["name"] for each in status.get("reservedFor") or ())
+        version = metadata["resourceVersion"]
+        return claim_in_protobuf(self.finalizers, uid=self.uid, users=users, version=version) if self.packed else b"{}"
 
     async def put(self, path, body, *, kind):
         assert kind == "application/vnd.kubernetes.protobuf"
@@ -148,6 +153,29 @@ def test_a_claim_whose_allocation_a_patch_would_change_is_reserved():
     )
     assert server.writes == [("ns/c", True), ("ns/c", "put")] * 2
     assert server.users == [POD.uid]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_reservation_of_several_is_taken_back_from_a_claim_whose_allocation_a_patch_would_change(seed):
+    """Others come, go and write at the same moment; the reservation is gone, and theirs are not."""
+    draw = random.Random(seed)
+    server, others = Exact("c"), draw.sample(["q", "r", "s"], draw.randint(1, 3))
+    users = [{"resource": "pods", "name": each, "uid": f"uid-{each}"} for each in draw.sample(["p", *others], len(others) + 1)]
+    given = claim_status.allocation(allocation("gpu-0"))
+    server.put_object("ns/c", {**server.objects["ns/c"], "status": {"allocation": given, "reservedFor": users}})
+    server.conflicts, server.rewrites_status = draw.randint(0, 3), True
+    taken = server.get_as
+
+    bumps = [draw.random() < 0.5]  # with the conflicts fewer than a claim is tried
+
+    async def meanwhile(path, accept):
+        if bumps and bumps.pop():
+            server.put_object("ns/c", server.objects["ns/c"])
+        return await taken(path, accept)
+
+    server.get_as = meanwhile
+    asyncio.run(server.claims.release(binding(DeviceChoice("ns/c", allocation("gpu-0"), uid="c"))))
+    assert server.users == [each["uid"] for each in users if each["uid"] != POD.uid]
 
 
 @pytest.mark.parametrize("wrong", [{"uid": "another"}, {"packed": False}])

@@ -26,6 +26,7 @@ class Server:
     """Claims and one pod; the watch delivers at once. fails: (method, what) whose next request fails, and whether it is done."""
 
     def __init__(self):
+        self.clock = lambda: 0.0
         self.number = 0
         self.claims = {}
         self.pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "uid-p"}, "spec": {"containers": []}, "status": {}}
@@ -69,20 +70,22 @@ class Server:
 
         return self.answer("POST", "claim", act)
 
-    async def patch(self, path, body, kind=""):
+    async def patch(self, path, body, kind="", *, dry_run=False):
         sent = json.loads(body)
         if path.startswith(PODS):
-            return self.answer("PATCH", "pod", lambda: self.patch_pod(sent))
+            return self.answer("PATCH", "pod, dry" if dry_run else "pod", lambda: self.patch_pod(sent, dry=dry_run))
         key = f"ns/{path.split('/')[7]}"
         if key not in self.claims:
             raise ApiError(404, "NotFound", "not found")
         return self.answer("PATCH", "status" if path.endswith("/status") else "claim", lambda: self.patch_claim(key, sent))
 
-    def patch_pod(self, sent):
+    def patch_pod(self, sent, *, dry):
         assert sent["metadata"] == {"uid": "uid-p"}
         status = sent["status"]["extendedResourceClaimStatus"]
-        self.pod["status"] = {"extendedResourceClaimStatus": status} if status is not None and self.keeps_status else {}
-        return self.pod
+        kept = {"extendedResourceClaimStatus": status} if status is not None and self.keeps_status else {}
+        if not dry:
+            self.pod["status"] = kept
+        return {**self.pod, "status": kept}
 
     def patch_claim(self, key, sent):
         found = json.loads(json.dumps(self.claims[key]))
@@ -122,7 +125,8 @@ def allocate(server, decided=None):
 def test_a_claim_is_created_allocated_and_named_by_three_writes():
     server = Server()
     assert allocate(server) == Allocated(Outcome.DONE)
-    assert server.requests == [("POST", "claim"), ("PATCH", "status"), ("PATCH", "pod")]
+    writes = [("POST", "claim"), ("PATCH", "status"), ("PATCH", "pod")]
+    assert server.requests == [("PATCH", "pod, dry"), *writes], "whether the feature is on is asked once"
     ((key, made),) = server.claims.items()
     metadata = made["metadata"]
     assert metadata["generateName"] == "p-extended-resources-"
@@ -192,10 +196,25 @@ def test_a_claim_of_another_scheduler_for_the_same_pod_stops_the_binding():
 def test_without_the_feature_nothing_is_bound():
     server = Server()
     server.keeps_status = False
-    outcome, message, _ = allocate(server)
-    assert outcome is Outcome.REFUSED
-    assert "DRAExtendedResource is off" in message
+    for _ in range(3):
+        outcome, message, failed = allocate(server)
+        assert outcome is Outcome.REFUSED
+        assert "DRAExtendedResource is off" in message
+        assert [(each.unserved, each.why) for each in failed] == [(True, message)]
+    assert server.requests == [("PATCH", "pod, dry")] * 3, "no claim is created and deleted again"
+    server.keeps_status = True  # the API server was restarted
+    assert allocate(server) == Allocated(Outcome.DONE)
+    ((key, _),) = server.claims.items()
+    del server.claims[key]
+    server.note(key, None)
+    server.keeps_status = False
+    server.pod["status"] = {}
+    outcome, message, failed = allocate(server)
+    assert (outcome, failed[0].unserved) == (Outcome.REFUSED, True)
     assert server.claims == {}
+    server.requests.clear()
+    allocate(server)
+    assert server.requests == [("PATCH", "pod, dry")]
 
 
 def test_the_name_of_an_earlier_claim_is_taken_out_of_the_status():

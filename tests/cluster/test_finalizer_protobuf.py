@@ -6,7 +6,7 @@ import random
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from fairlead.cluster.kubernetes.protobuf import Malformed, with_finalizer, with_user
+from fairlead.cluster.kubernetes.protobuf import Malformed, Outdated, with_finalizer, with_user, without_user
 from tests.protobuf import envelope, field, varint
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -47,12 +47,12 @@ def entry(name):
     return field(2, text(3, "pods") + text(4, name) + text(5, f"uid-{name}"))
 
 
-def claim(finalizers=(), labels=0, parameters=ODD, uid="uid-c", users=()):
+def claim(finalizers=(), labels=0, parameters=ODD, uid="uid-c", users=(), status=b"", version="7"):
     """A ResourceClaim as the API server has it: whole numbers, long messages, embedded JSON."""
-    metadata = text(1, "c") + text(3, "ns") + text(5, uid) + text(6, "7") + varint(7 << 3) + varint(300)
+    metadata = text(1, "c") + text(3, "ns") + text(5, uid) + text(6, version) + varint(7 << 3) + varint(300)
     metadata += b"".join(text(11, f"key-{each}={'v' * each}") for each in range(labels))
     metadata += b"".join(text(14, each) for each in finalizers)
-    status = field(3, b"".join(map(entry, users)))
+    status = field(3, b"".join(map(entry, users)) + status)
     return envelope("resource.k8s.io/v1", "ResourceClaim", field(1, metadata) + field(2, spec(parameters)) + status)
 
 
@@ -117,6 +117,33 @@ def test_one_user_more_and_nothing_else(users):
     assert with_user(after, "new", "uid-new") == (uid, after), "it is"
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_a_user_is_taken_away_and_nothing_else(seed):
+    draw = random.Random(seed)
+    users = draw.sample(["p", "q", "r", "s"], draw.randint(0, 4))
+    devices = [(4, bytes(draw.randrange(256) for _ in range(draw.randrange(200)))) for _ in range(draw.randrange(3))]
+    allocated = field(1, ODD)
+    parts = [*(entry(each) for each in users), *(field(*each) for each in devices), allocated]
+    draw.shuffle(parts)
+    before = claim(("other",), draw.randrange(4), status=b"".join(parts))
+    gone, deallocated = draw.choice("pqrst"), draw.random() < 0.5
+    uid, after = without_user(before, f"uid-{gone}", "7", deallocated=deallocated)
+    assert uid == "uid-c"
+    assert read(after) == read(before), "specification and metadata stay, byte for byte"
+    kept = [each for each in parts if each != entry(gone) and not (deallocated and each == allocated)]
+    assert status_in(after) == b"".join(kept)
+    assert users_in(after) == [f"uid-{each}" for each in users_of(parts) if each != gone]
+
+
+def users_of(parts):
+    return [name for part in parts for name in "pqrst" if part == entry(name)]
+
+
+def test_a_claim_that_changed_meanwhile_is_outdated():
+    with pytest.raises(Outdated):
+        without_user(claim(users=("p",)), "uid-p", "6", deallocated=False)
+
+
 def test_bytes_that_are_no_object_are_refused():
     rnd = random.Random(1)
     whole = claim(labels=3)
@@ -127,6 +154,10 @@ def test_bytes_that_are_no_object_are_refused():
         odd = bytearray(whole)
         odd[rnd.randrange(len(odd))] = rnd.randrange(256)
         cut = bytes(odd[: rnd.randint(0, len(odd))])
-        for added in (lambda cut=cut: with_finalizer(cut, FINALIZER), lambda cut=cut: with_user(cut, "p", "uid-p")):
-            with contextlib.suppress(Malformed):
+        for added in (
+            lambda cut=cut: with_finalizer(cut, FINALIZER),
+            lambda cut=cut: with_user(cut, "p", "uid-p"),
+            lambda cut=cut: without_user(cut, "uid-p", "7", deallocated=True),
+        ):
+            with contextlib.suppress(Malformed, Outdated):
                 added()

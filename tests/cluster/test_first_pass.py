@@ -10,7 +10,9 @@ from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.port import DevicesKnown, Synced
+from fairlead.cluster.simulated import devices
 from fairlead.cluster.simulated.clock import VirtualLoop
+from fairlead.cluster.simulated.devices import Model
 from fairlead.cluster.simulated.transport import Partition, SimulatedTransport
 from fairlead.cluster.transport import Reply
 from fairlead.simulation.world import World
@@ -42,8 +44,8 @@ class Without(SimulatedTransport):
         return await super().request(method, path, **asked)
 
 
-def observed(transport, after=0.0, *, with_claims=True):
-    """Times at which `DevicesKnown` and `Synced` were delivered within a minute."""
+def observed(transport, after=0.0, *, with_claims=True, slices_at=None):
+    """Times at which `DevicesKnown` and `Synced` were delivered within two minutes."""
     times = {}
 
     async def run():
@@ -54,6 +56,11 @@ def observed(transport, after=0.0, *, with_claims=True):
         carrier.after = after
         loop = asyncio.get_running_loop()
         begun = loop.time()
+        published = [world.api.served(devices.API_VERSION, "resourceslices"), "", devices.slices("n", Model("plain", 1))[0]]
+        if slices_at == 0.0:
+            world.api.create(*published)
+        elif slices_at is not None:
+            loop.call_later(slices_at, lambda: world.api.create(*published))
 
         def sink(events):
             for event in events:
@@ -63,7 +70,7 @@ def observed(transport, after=0.0, *, with_claims=True):
 
         async with Client(Config("http://simulated"), transport=carrier, clock=world.clock.now, timeout=NEVER) as client:
             task = asyncio.ensure_future(KubernetesCluster(client).run(sink))
-            await asyncio.sleep(60.0)
+            await asyncio.sleep(120.0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
@@ -88,6 +95,15 @@ def test_devices_that_are_listed_later_are_known_from_then_on():
     known, synced = observed(Slow, 30.0)
     assert adapter._DEVICES_LIMIT <= synced < adapter._DEVICES_LIMIT + 1.0
     assert 30.0 <= known < 31.0
+
+
+@pytest.mark.parametrize("at", [0.0, 30.0])
+def test_slices_are_watched_once_there_are_any_though_no_pod_has_claims(at):
+    known, synced = observed(SimulatedTransport, with_claims=False, slices_at=at)
+    assert synced <= adapter._CLASSES_LIMIT
+    assert at <= known < at + adapter._SLICES_EVERY
+    known, synced = observed(SimulatedTransport, with_claims=False)
+    assert known == NEVER
 
 
 def test_without_pods_with_claims_nothing_waits_for_devices():

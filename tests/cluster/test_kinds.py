@@ -11,6 +11,7 @@ from fairlead.cluster import kinds
 from fairlead.cluster.port import JUDGED, Upsert
 from fairlead.cluster.simulated.api.server import ApiServer
 from fairlead.cluster.simulated.clock import Clock
+from testbed.numa.definition import definition
 
 RBAC = Path(__file__).parents[2] / "charts" / "rbac.yaml"
 
@@ -27,7 +28,9 @@ def test_names_are_unique():
 @pytest.fixture(scope="module")
 def api():
     api = ApiServer(Clock(start=1.7e9))
-    for each in crds.definitions():
+    topologies = definition()
+    topologies["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": {"type": "object"}}
+    for each in (*crds.definitions(), topologies):
         api.create(api.served("apiextensions.k8s.io/v1", "customresourcedefinitions"), "", each)
     return api
 

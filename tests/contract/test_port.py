@@ -232,6 +232,19 @@ async def test_a_refusal_is_written_once_in_kube_schedulers_form(port):
     assert (await port.read(pod))["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
 
 
+async def test_a_node_is_nominated_until_a_refusal_withdraws_that(port):
+    pod = await port.pod()
+    await port.cluster.nominate(pod, "n")
+    found = (await port.read(pod))["status"]
+    assert found["nominatedNodeName"] == "n"
+    assert not [each for each in found.get("conditions") or () if each["type"] == "PodScheduled"], "nothing is refused by that"
+    reason = Reason(ReasonCode.RESOURCES, "0/3 nodes are available: 3 Insufficient cpu.", {"nodes": 3})
+    await port.cluster.refuse(pod, reason)
+    assert (await port.read(pod))["status"]["nominatedNodeName"] == "n"
+    await port.cluster.refuse(pod, reason, withdraw=True)
+    assert not (await port.read(pod))["status"].get("nominatedNodeName"), "though the reason stands there already"
+
+
 async def test_waiting_for_a_turn_is_not_unschedulable(port):
     pod = await port.pod()
     await port.cluster.refuse(pod, Reason(ReasonCode.LIMIT_EXCEEDED, "queue vision is at its limit"))

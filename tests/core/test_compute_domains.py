@@ -49,6 +49,12 @@ def made(state, name, uid):
 
 def world(hosts, domains=("d1", "d2"), groups=(), pods=()):
     state = cluster(hosts, groups=groups)
+    fill(state, hosts, domains, pods)
+    return state
+
+
+def fill(state, hosts, domains, pods):
+    """Channels of these nodes, templates of domains, and pods with their claims."""
     state.claims.upsert(DeviceClass(COMPUTE_DOMAIN_CLASS))
     for each in hosts:
         state.claims.upsert(channels(each.name))
@@ -56,9 +62,9 @@ def world(hosts, domains=("d1", "d2"), groups=(), pods=()):
         state.claims.upsert(template(uid))
     state.claims.all_known()
     for each, uid in pods:
-        made(state, each.name, uid)
+        if uid:
+            made(state, each.name, uid)
         state.upsert_pod(each)
-    return state
 
 
 def gang(name, size, uid, **more):
@@ -144,18 +150,25 @@ class World:
         rnd = self.rnd
         self.number += 1
         uid, name = f"d{rnd.choice((self.number, max(1, self.number - 1)))}", f"g{self.number}" if rnd.random() < 0.7 else ""
-        size = rnd.randint(1, 4)
+        size, priority = rnd.randint(1, 4), self.priority()
         events = [lambda: self.state.claims.upsert(template(uid))]
         if name:
             events.append(lambda: self.state.upsert_group(group(name, size)))
         for rank in range(size):
             self.number += 1
-            each = member(f"p{self.number}-{rank}", uid, name, created=self.now)
+            each = member(f"p{self.number}-{rank}", uid, name, created=self.now, priority=priority)
             self.pods[each.uid], self.domain_of[each.uid] = each, uid
             events += [lambda each=each: made(self.state, each.name, uid), lambda each=each: self.state.upsert_pod(each)]
         rnd.shuffle(events)
         for event in events:
             event()
+
+    def priority(self):
+        """Of the next that is submitted."""
+        return 0
+
+    def preempt(self, plan):
+        raise AssertionError(plan)
 
     def end(self):
         if self.pods:
@@ -209,8 +222,9 @@ class World:
     def decide(self):
         self.now += self.rnd.choice((0.0, 20.0, 200.0))
         for each in run(self.state, self.now):
-            assert not isinstance(each, Preempt), each
-            if isinstance(each, Evict):  # of a gang that has lost members
+            if isinstance(each, Preempt):
+                self.preempt(each)
+            elif isinstance(each, Evict):  # of a gang that has lost members
                 for victim in each.victims:
                     self.gone(victim.pod.uid)
             elif isinstance(each, Place):

@@ -12,6 +12,7 @@ from fairlead.core.links.matrix import links_of
 from fairlead.core.model.pods import DeviceUse
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Deallocate, Place
+from fairlead.core.state.suspended import record
 from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, spec
 
 DRIVER = "gpu.example.com"
@@ -302,7 +303,7 @@ def test_the_places_of_a_suspended_job_hold_devices_by_its_template():
 def test_what_is_remembered_of_a_suspended_pod_names_no_claim_of_its_own():
     running = pod("p", spec_=spec(gpus=0), at="a", claims=(DeviceUse("one", "ns/p-one-x", "ns/t"), DeviceUse("two", "ns/named")))
     state = state_of(claim("p-one-x", owner="uid-p"), claim("named"), pods=[running], hosts=("a",))
-    kept = state.suspended._record(state.tasks["uid-p"].pod, 0.0, 0.0, anew=False)
+    kept = record(state.tasks["uid-p"].pod, 0.0, 0.0, 0.0, anew=False)
     assert [(use.name, use.key, use.template) for use in kept.claims] == [("one", "", "ns/t"), ("two", "ns/named", "")]
     assert kept.spec.devices == ()
 

@@ -1,5 +1,8 @@
 """Extended resources that devices serve: by which class, on which nodes, with which requests, and what becomes of the claim."""
 
+import random
+from itertools import product
+
 import msgspec
 import pytest
 
@@ -7,12 +10,14 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.dra import model
 from fairlead.core.dra.model import DeviceClaim, DeviceClass
-from fairlead.core.model.pods import ExtendedRequest
+from fairlead.core.model.allocations import DeviceId, FailedDevice
+from fairlead.core.model.pods import DeviceUse, ExtendedRequest
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Deallocate, Place, Preempt, RequestMapping
 from fairlead.core.nodes.extended_resources import ExtendedResources, asked_for, key_of_pod
+from fairlead.core.state.suspended import record
 from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, refused, run, spec
-from tests.core.test_device_claims import DRIVER, gpus, halves, held
+from tests.core.test_device_claims import DRIVER, claim, either, gpus, halves, held
 
 RESOURCE = "example.com/gpu"
 CLASS = DeviceClass("gpu", resource=RESOURCE)
@@ -89,6 +94,102 @@ def test_without_a_class_nothing_changes():
     assert reason.code is ReasonCode.RESOURCES
     assert f"2 Insufficient {RESOURCE}" in reason.message
     assert not state.device_claims.used
+
+
+def unserved(state, uid, now):
+    state.bind_failed(uid, now, (FailedDevice("", DeviceId("", "", ""), "the feature gate is off", unserved=True),))
+
+
+def test_claims_that_the_cluster_refuses_are_waited_for_with_the_reason():
+    state = state_of(CLASS, gpus("a", 4), pods=[wants("p")])
+    assert placed(run(state, 0.0)) == {"p": "a"}
+    unserved(state, "uid-p", 0.0)
+    state.upsert_pod(wants("q"))
+    reasons = refused(run(state, 5.0))
+    assert {name: each.code for name, each in reasons.items()} == {"p": ReasonCode.DEVICES, "q": ReasonCode.DEVICES}
+    assert f"{RESOURCE} by device class gpu: the feature gate is off; tried again after 10 s" in reasons["q"].message
+    assert state.next_due <= 10.0
+    state.upsert_node(plugin("b", 1))
+    assert list(placed(run(state, 9.0)).values()) == ["b"], "device plugins serve it as before"
+    (left,) = placed(run(state, 10.0))
+    unserved(state, f"uid-{left}", 10.0)
+    assert "2 times in a row; tried again after 20 s" in refused(run(state, 12.0))[left].message
+    assert placed(run(state, 30.0)) == {left: "a"}
+    invariants.check(state)
+
+
+def test_a_gang_waits_for_claims_that_the_cluster_refuses_as_a_whole():
+    members = [wants(f"m{at}", group="g") for at in range(3)]
+    state = state_of(CLASS, gpus("a", 4), nodes=[node("a", gpus=0), plugin("b", 1)], pods=members, groups=[group("g", 3)])
+    assert sorted(placed(run(state, 0.0)).values()) == ["a", "a", "a"]
+    for each in members:
+        unserved(state, each.uid, 0.0)
+    assert placed(run(state, 5.0)) == {}
+    assert len(placed(run(state, 20.0))) == 3
+
+
+def both(name, gpus_=1, cards=1, **more):
+    """It needs two resources that classes serve, and some CPU."""
+    asked = (
+        ExtendedRequest("main", 0, RESOURCE, "container-0-request-1", gpus_),
+        ExtendedRequest("main", 0, "example.com/card", "container-0-request-2", cards),
+    )
+    return pod(name, spec_=spec(gpus=0, extra={RESOURCE: gpus_, "example.com/card": cards}, cpu=100), extended=asked, **more)
+
+
+def test_members_have_one_resource_from_a_plugin_and_another_by_a_claim_on_one_node():
+    """One after the other the first members take the node that the last one needs."""
+    card = DeviceClass("card", ('device.attributes["x"].y == "none"',), resource="example.com/card")
+    mixed = msgspec.structs.replace(plugin("a", 0), allocatable={**node("a", gpus=0).allocatable, "example.com/card": 2})
+    members = [both(f"m{at}", group="g") for at in range(2)]
+    state = state_of(CLASS, card, gpus("a", 2), nodes=[mixed, node("b", gpus=0)], pods=members, groups=[group("g", 2)])
+    transactions = run(state)
+    assert placed(transactions) == {"m0": "a", "m1": "a"}
+    for (choice,) in choices(transactions).values():
+        assert [each.resource for each in choice.extended.mappings] == [RESOURCE]
+    invariants.check(state)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_gangs_with_claims_and_plugins_are_placed_exactly_where_it_is_possible(seed):
+    """Halves and wholes of GPUs by claims, cards of plugins or by devices, and CPU: every way is tried by the judge."""
+    draw = random.Random(seed)
+    gpus_of = {name: draw.randint(0, 2) for name in "ab"}
+    cards = {name: draw.choice((0, 0, 1, 2)) for name in "ab"}
+    cpus = {name: draw.choice((200, 400, 4000)) for name in "ab"}
+    nodes = []
+    for name in "ab":
+        found = node(name, gpus=0, cpu=cpus[name])
+        offered = {"example.com/card": cards[name]} if cards[name] else {}
+        nodes.append(msgspec.structs.replace(found, allocatable={**found.allocatable, **offered}))
+    slices = [each for name in "ab" for each in (halves(name, gpus_of[name]) if gpus_of[name] else [])]
+    wanted = draw.sample(
+        [("either", 0), ("either", 0), ("either", 1), ("half", 1), ("whole", 0), ("whole", 1)], draw.randint(2, 4)
+    )
+    pods = []
+    for at, (kind, count) in enumerate(wanted):
+        cpu, name = draw.choice((100, 200)), f"c{at}"
+        slices.append(either(name) if kind == "either" else claim(name, kind=kind))
+        extra = {"example.com/card": count} if count else {}
+        own = (DeviceUse(name, f"ns/{name}"),)
+        pods.append(pod(f"m{at}", claims=own, group="g", spec_=spec(gpus=0, cpu=cpu, extra=extra)))
+    state = state_of(CLASS, *slices, nodes=nodes, pods=pods, groups=[group("g", len(pods))])
+    where = placed(run(state))
+
+    def fits(name, chosen):
+        here = [(wanted[at], pods[at]) for at, host in enumerate(chosen) if host == name]
+        if sum(count for (_, count), _ in here) > cards[name]:
+            return False
+        if sum(dict(each.spec.requests)["cpu"] for _, each in here) > cpus[name]:
+            return False
+        size = {"either": 1, "half": 1, "whole": 2}  # halves of a GPU; wholes are not split
+        wholes = sum(kind == "whole" for (kind, _), _ in here)
+        return wholes <= gpus_of[name] and sum(size[kind] for (kind, _), _ in here) <= 2 * gpus_of[name]
+
+    possible = any(all(fits(name, chosen) for name in "ab") for chosen in product("ab", repeat=len(pods)))
+    assert (len(where) == len(pods)) == possible
+    assert not where or fits("a", [where[each.name] for each in pods])
+    invariants.check(state)
 
 
 def test_a_class_that_comes_and_goes_decides_what_waits():
@@ -315,7 +416,7 @@ def test_the_places_of_a_suspended_job_hold_devices():
 
 def test_what_is_remembered_of_a_suspended_pod_names_no_claim_and_finds_its_class_again():
     state = state_of(CLASS, gpus("a", 1), made_for("p", "a"), pods=[wants("p", at="a", extended_claim="p-1")])
-    kept = state.suspended._record(state.tasks["uid-p"].pod, 0.0, 0.0, anew=False)
+    kept = record(state.tasks["uid-p"].pod, 0.0, 0.0, 0.0, anew=False)
     assert (kept.claims, kept.spec.devices, kept.extended_claim) == ((), (), "")
     assert msgspec.json.decode(msgspec.json.encode(kept), type=type(kept)) == kept
     again = state_of(CLASS, gpus("a", 1), pods=[msgspec.structs.replace(kept, uid="uid-again", name="again")])

@@ -1,6 +1,6 @@
 """Random worlds with extended resources: nodes with device plugins and nodes with devices, and nodes that change from one to the other.
 
-Beside what the worlds of claims do, classes come, change and go; a request to create a claim is carried out without an answer; and
+Beside what the worlds of claims do, the API server serves such claims at times and at times not; classes come, change and go; a request to create a claim is carried out without an answer; and
 schedulers end at any point and begin anew, so claims are there that no binding uses. The world judges that no device is given
 twice, no plugin's node is given more than it has, and no pod is bound without what it requests, or has two claims with devices.
 """
@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from fairlead.core.dra.model import DeviceClaim, DeviceClass, DeviceTemplate
+from fairlead.core.model.allocations import DeviceId, FailedDevice
 from fairlead.core.model.pods import ExtendedRequest
 from fairlead.core.model.transactions import Deallocate, Place
 from fairlead.core.nodes.extended_resources import IMPLICIT, content_of
@@ -38,7 +39,9 @@ class Mixed(World):
                 self.advertise(each.name, self.rnd.randint(1, 2))
         self.calm = False  # every write succeeds from now on
         self.doubtful = set()  # pods of which this scheduler does not know whether a claim was created
-        self.by_plugin = self.by_devices = self.left_behind = 0
+        self.by_plugin = self.by_devices = self.left_behind = self.gate_refusals = 0
+        self.served = True  # the API server keeps in pods' statuses which claim they have
+        self.refusals, self.refused_until = 0, 0.0  # in a row, as this scheduler has seen them
 
     # -- what users, drivers and administrators do ---------------------------------------------
 
@@ -109,6 +112,7 @@ class Mixed(World):
         requested = {each.resource for each in wanted.extended}
         advertised = {each for each in requested if there.get(each)}
         assert served == requested - advertised, (served, requested, advertised)
+        assert not served or self.now >= self.refused_until, "the cluster refused such a claim, and the wait for it is not over"
         for resource in advertised:
             taken = sum(dict(task.pod.spec.requests).get(resource, 0) for task in self.state.nodes.pods[row].values())
             assert taken <= there[resource], f"{binding.node} is given {taken} of {there[resource]} {resource}"
@@ -184,6 +188,28 @@ class Mixed(World):
             else:
                 self.state.claims.upsert(event)
 
+    def switch(self):
+        """The API server restarts, with another feature gate."""
+        self.served = self.rnd.random() < 0.6
+
+    def carry_out(self, *, surely=False):
+        waiting, self.unwritten = self.unwritten, []
+        for binding in waiting:
+            by_claim = any(choice.extended is not None and choice.extended.requests for choice in binding.claims)
+            if by_claim and not self.served:
+                if self.now >= self.refused_until:
+                    self.refusals += 1
+                    self.refused_until = self.now + min(600.0, 10.0 * 2 ** (self.refusals - 1))
+                self.gate_refusals += 1
+                plain = tuple(each for each in binding.claims if each.extended is None)
+                self.release(msgspec.structs.replace(binding, claims=plain))
+                refused = FailedDevice("", DeviceId("", "", ""), "the feature gate is off", unserved=True)
+                self.state.bind_failed(binding.pod.uid, self.now, (refused,))
+                self.check()
+            else:
+                self.unwritten.append(binding)
+        super().carry_out(surely=surely)
+
     def bind(self, binding):
         owned = self.owned(binding.pod.uid)
         needed = [choice for choice in binding.claims if choice.extended is not None and choice.extended.requests]
@@ -198,6 +224,8 @@ class Mixed(World):
         if not needed:
             assert not self.pods[binding.pod.uid].extended_claim
         self.by_devices += bool(needed)
+        if needed:
+            self.refusals, self.refused_until = 0, 0.0
         self.by_plugin += bool(self.pods[binding.pod.uid].extended) and not needed
         super().bind(binding)
 
@@ -230,6 +258,7 @@ class Mixed(World):
                 self.allocate(binding)
         self.unwritten = []
         self.doubtful.clear()
+        self.refusals, self.refused_until = 0, 0.0
         for events in self.events.values():
             events.clear()
         self.state = self.as_new()
@@ -237,7 +266,7 @@ class Mixed(World):
 
 
 ACTIONS = ("create", "create", "control", "end", "drive", "deliver", "deliver", "decide", "carry_out", "decide")
-MORE = ("change_node", "change_class", "begin_anew")
+MORE = ("change_node", "change_class", "begin_anew", "switch")
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -246,7 +275,7 @@ def test_devices_are_given_once_and_plugins_no_more_than_they_have(seed):
     for _ in range(120):
         getattr(world, world.rnd.choice((*ACTIONS, *MORE)))()
     world.restore()
-    world.calm = True
+    world.calm = world.served = True
     for _ in range(14):
         world.control()
         world.deliver(everything=True)
@@ -268,7 +297,7 @@ def test_devices_are_given_once_and_plugins_no_more_than_they_have(seed):
 
 
 def test_the_worlds_are_eventful():
-    by_plugin = by_devices = left_behind = 0
+    by_plugin = by_devices = left_behind = gate_refusals = 0
     for seed in range(4):
         world = Mixed(seed)
         for _ in range(60):
@@ -279,6 +308,8 @@ def test_the_worlds_are_eventful():
         by_plugin += world.by_plugin
         by_devices += world.by_devices
         left_behind += world.left_behind
+        gate_refusals += world.gate_refusals
     assert by_plugin > 10
     assert by_devices > 10
     assert left_behind > 2
+    assert gate_refusals > 2

@@ -1,5 +1,6 @@
 """Gangs on the levels of a network: all members in one domain, or a reason with numbers."""
 
+import itertools
 import random
 
 import msgspec
@@ -267,3 +268,121 @@ def test_a_gang_that_waits_for_a_domain_is_foretold_once_nodes_are_reserved_for_
     assert not forecast(state, 10.0)
     run(state, 400.0)
     assert forecast(state, 400.0) == {"ns/g": 3600.0}
+
+
+def two_racks_half_free(**policy):
+    """Two nodes free in each of two racks of four: a gang of four fits now in both, and in one rack once that is free."""
+    nodes = [on(f"n{rack}{i}", f"r{rack}", gpus=1) for rack in range(2) for i in range(4)]
+    running = [pod(f"x{rack}{i}", at=f"n{rack}{i}", started=0.0) for rack in range(2) for i in range(2)]
+    return world(nodes, running, [near("g", 4, preferred="rack", created=0.0)], moves_per_minute=0.0, **policy)
+
+
+def test_a_gang_waits_for_fewer_domains_of_its_preferred_level():
+    state = two_racks_half_free(preferred_wait=100.0)
+    for each in gang("g", 4, created=0.0, priority=10):
+        state.upsert_pod(each)
+    decided = run(state, 10.0)
+    assert not [each for each in decided if isinstance(each, Preempt)]
+    reason = refused(decided)["g-0"]
+    assert reason.code is ReasonCode.PREFERRED_TOPOLOGY
+    assert reason.numbers == {"domains": 2, "fewest": 1}
+    assert "would span 2 domains of rack" in reason.message
+    assert "90 s" in reason.message
+    assert not state.reserved.holds
+    for number in range(2):
+        state.remove_pod(f"uid-x1{number}")
+    assert len(start(state, 20.0)) == 4
+    assert racks_of(state, "g") == {("b", "r1")}
+    invariants.check(state)
+
+
+def test_it_starts_in_more_domains_once_it_has_waited_long_enough():
+    state = two_racks_half_free(preferred_wait=100.0)
+    for each in gang("g", 4, created=0.0):
+        state.upsert_pod(each)
+    assert not placed(run(state, 10.0))
+    assert state.next_due == 100.0
+    assert not placed(run(state, 99.0))
+    assert len(start(state, 100.0)) == 4
+    assert racks_of(state, "g") == {("b", "r0"), ("b", "r1")}
+
+
+def test_a_gang_that_waits_for_fewer_domains_is_foretold_for_the_end_of_its_wait():
+    state = two_racks_half_free(preferred_wait=100.0)
+    for each in gang("g", 4, created=0.0):
+        state.upsert_pod(each)
+    assert not placed(run(state, 10.0))
+    assert forecast(state, 10.0) == {"ns/g": 100.0}
+
+
+def test_others_go_first_while_a_gang_waits_for_fewer_domains():
+    state = two_racks_half_free(preferred_wait=100.0)
+    for each in gang("g", 4, created=0.0):
+        state.upsert_pod(each)
+    assert not placed(run(state, 10.0))
+    state.upsert_pod(pod("y", created=11.0))
+    assert len(start(state, 12.0)) == 1
+
+
+def test_without_the_setting_a_gang_starts_in_more_domains_at_once():
+    state = two_racks_half_free()
+    for each in gang("g", 4, created=0.0):
+        state.upsert_pod(each)
+    assert len(start(state, 10.0)) == 4
+
+
+def test_a_gang_that_no_domain_holds_waits_for_the_fewest_that_do():
+    """Six members need two racks of four: they wait where three racks would be used, not where two are."""
+    nodes = [on(f"n{rack}{i}", f"r{rack}", gpus=1) for rack in range(3) for i in range(4)]
+    running = [pod(f"x{rack}{i}", at=f"n{rack}{i}", started=0.0) for rack in range(3) for i in range(2)]
+    state = world(nodes, running, [near("g", 6, preferred="rack", created=0.0)], moves_per_minute=0.0, preferred_wait=100.0)
+    for each in gang("g", 6, created=0.0):
+        state.upsert_pod(each)
+    assert refused(run(state, 10.0))["g-0"].numbers == {"domains": 3, "fewest": 2}
+    state.remove_pod("uid-x00")
+    state.remove_pod("uid-x01")
+    assert len(start(state, 20.0)) == 6
+    assert len(racks_of(state, "g")) == 2
+
+
+def test_a_pod_by_itself_goes_where_the_least_is_lost():
+    """A gang of one with a preferred level spares the whole rack."""
+    nodes = [on(f"n{rack}{i}", f"r{rack}", gpus=1) for rack in range(2) for i in range(2)]
+    state = world(nodes, [pod("x", at="n10")], [near("g", 1, preferred="rack")])
+    state.upsert_pod(pod("g-0", group="g"))
+    assert start(state) == {"g-0": "n11"}
+
+
+def test_gangs_that_wait_for_fewer_domains_start_at_last_in_random_worlds():
+    """Whatever runs: a gang that fits starts at the latest when its wait is over, and in the fewest domains if before."""
+    for seed in range(60):
+        draw = random.Random(seed)
+        racks = draw.randint(2, 4)
+        nodes = [on(f"n{rack}{i}", f"r{rack}", gpus=1) for rack in range(racks) for i in range(draw.randint(1, 4))]
+        busy = [each for each in nodes if draw.random() < 0.4]
+        free = len(nodes) - len(busy)
+        if not free:
+            continue
+        size = draw.randint(1, free)
+        running = [pod(f"x-{each.name}", at=each.name, started=0.0) for each in busy]
+        state = world(nodes, running, [near("g", size, preferred="rack", created=0.0)], moves_per_minute=0.0, preferred_wait=50.0)
+        for each in gang("g", size, created=0.0):
+            state.upsert_pod(each)
+        held = {
+            rack: sum(each.labels["net/rack"] == rack for each in nodes) for rack in {each.labels["net/rack"] for each in nodes}
+        }
+        used = {rack: sum(each.labels["net/rack"] == rack for each in busy) for rack in held}
+        begun = len(start(state, 10.0))
+        now, ideal = fewest([held[rack] - used[rack] for rack in held], size), fewest(list(held.values()), size)
+        assert begun == (size if now == ideal else 0), seed
+        if not begun:
+            assert len(start(state, 50.0)) == size, seed
+        assert len(racks_of(state, "g")) == now, seed
+        invariants.check(state)
+
+
+def fewest(capacities, wanted):
+    """The fewest racks that hold so many, by trying all sets of racks."""
+    return next(
+        k for k in range(1, len(capacities) + 1) if any(sum(some) >= wanted for some in itertools.combinations(capacities, k))
+    )

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
+from fairlead.core.model.groups import Group
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.units import WHOLE
 from fairlead.simulation.judged.world import Job, Share, World
@@ -67,6 +68,24 @@ def test_work_that_ran_before_waits_anew():
     settle(state, 5000.0)
     state.upsert_pod(msgspec.structs.replace(pending, uid="back", attained=60.0))
     assert preempted(settle(state, 5001.0)) == []
+    assert preempted(settle(state, 8601.0)) == [["large"]]
+
+
+def test_the_wait_of_a_gang_that_ran_before_goes_on_whatever_is_reported_of_it():
+    """Its PodGroup's changes, and members that come later, form its unit anew; the wait of those that were there goes on."""
+    state = lender()
+    state.remove_pod("uid-mine")
+    settle(state, 5000.0)
+    given = Group("ns", "gang", 2)
+    state.upsert_group(given)
+    for name in ("g0", "g1"):
+        state.upsert_pod(pod(name, queue="q1", gpus=3, group="gang", created=100.0, attained=60.0))
+    assert preempted(settle(state, 5001.0)) == []
+    for at in range(5100, 8600, 100):
+        state.upsert_group(msgspec.structs.replace(given, expected=float(at)))
+        assert preempted(settle(state, float(at))) == []
+    state.upsert_pod(pod("g2", queue="q1", gpus=1, group="gang", created=100.0, attained=60.0))
+    assert preempted(settle(state, 8600.5)) == []
     assert preempted(settle(state, 8601.0)) == [["large"]]
 
 

@@ -114,6 +114,25 @@ def test_a_job_is_suspended_as_a_whole_and_resumes_when_there_is_capacity():
     assert story.placeholders() == []
 
 
+@pytest.mark.parametrize("gpus", [4, 0])
+def test_it_waits_since_it_was_suspended_also_after_restarts_of_the_scheduler(gpus):
+    """Its wait for the share would else begin anew each time, and never end. One without GPUs waits anew, too."""
+    story = Story(node("n", gpus=4, cpu=4000))
+    story.submit("low", 1, gpus=gpus, cpu=4000, created=1.0)
+    story.step(100.0)
+    story.state.upsert_pod(pod("high", priority=5, gpus=gpus, cpu=4000, created=9.0))
+    story.step()
+    story.delete("low")
+    story.step(30.0)
+    known = [task.pod for task in story.state.tasks.values() if not task.pod.placeholder]
+    for restarts in range(1, 3):
+        again = cluster([node("n", gpus=4, cpu=4000)], (), known, story.groups.values(), patience=9e9)
+        again.upsert_class(PATIENT)
+        run(again, story.now + 1000.0 * restarts)
+        (unit,) = {task.unit for task in again.tasks.values() if task.pod.placeholder}
+        assert unit.since == 101.0
+
+
 def test_it_keeps_its_place_in_line():
     story = Story()
     story.submit("low", 1, gpus=4, created=1.0)
@@ -555,7 +574,7 @@ def test_it_is_read_from_the_group_that_it_is_paused():
     assert (again.placeholders(), again.resumed) == ([], [])
     again.state.remove_group("ns/low")
     again.step()
-    assert again.state.suspended._paused == set()
+    assert again.state.suspended.paused == set()
 
 
 def moved_and(*more):

@@ -295,3 +295,23 @@ def test_an_elastic_jobs_bounds_may_change_while_it_runs(cluster):
         return (found := status(cluster, "bounds"))["phase"] == "Running" and found
 
     assert cluster.until(settled).get("restarts", 0) == 0
+
+
+def test_a_job_that_waits_runs_in_another_pool_that_it_names(cluster):
+    pool = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "slow"}}
+    pool["spec"] = {"nodeSelector": {"matchLabels": {"model": "slow"}}}
+    alternatives = [{"pool": "nowhere", "gpusPerMember": 1}, {"pool": "slow", "gpusPerMember": 1, "replicas": 3}]
+    cluster.create(pool, node("f", gpus=4), node("s", gpus=4, labels={"model": "slow"}))
+    cluster.create(ai_job("wide", workers=2, gpus=8, alternatives=alternatives))
+    start(cluster)
+    cluster.until(lambda: members(cluster, "wide") == [f"wide-worker-{index}-1" for index in range(3)], 90)
+    assert {node for name, node in cluster.placed().items() if name.startswith("wide")} == {"s"}
+    told = cluster.until(lambda: (found := status(cluster, "wide")).get("members") == 3 and found)
+    assert told["alternative"] == {"index": 2, "pool": "slow"}
+    assert (told["attempt"], told.get("restarts", 0)) == (1, 0)
+    offered = next(each for each in told["conditions"] if each["type"] == "AlternativesOffered")
+    assert (offered["status"], "pool nowhere" in offered["message"]) == ("False", True)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        cluster.create(ai_job("two", alternatives=[{"pool": "slow"}], array={"indexes": "0-3"}))
+    assert refused.value.code == 422
+    refused.value.close()

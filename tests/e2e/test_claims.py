@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import urllib.error
+
 import pytest
 
+from fairlead.cluster import claim_status
+from fairlead.cluster.kubernetes.client import Client
+from fairlead.cluster.kubernetes.config import load
+from fairlead.cluster.kubernetes.device_claims import DeviceClaims
+from fairlead.core.model.allocations import Allocation, Chosen, DeviceId
+from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef
 from testbed import objects
 from testbed.controlplane import ControlPlane
 from tests.e2e.conftest import Cluster
@@ -153,6 +162,40 @@ def test_a_claim_that_was_allocated_before_a_restart_is_used_where_its_devices_a
     assert sorted(each["name"] for each in claims(cluster)["c"]["status"]["reservedFor"]) == ["p", "q"]
 
 
+def test_a_reservation_is_taken_back_where_no_patch_does(cluster):
+    """Of a claim whose allocation, by another scheduler, and specification have opaque parameters that Go writes otherwise."""
+    gpus(cluster, "n2", 1)
+    opaque = {"driver": DRIVER, "parameters": {"kind": "GpuConfig", "apiVersion": "example.com/v1"}}
+    wanted = wants()
+    wanted["devices"]["config"] = [{"opaque": opaque}]
+    cluster.plane.request("POST", CLAIMS, kind("ResourceClaim", "c", wanted))
+    cluster.create(user("p", claim="c"), user("q", claim="c"))
+    pods = {name: PodRef(each["metadata"]["uid"], "default", name) for name, each in cluster.pods().items()}
+    held = claims(cluster)["c"]
+    results = [{"request": "gpu", "driver": DRIVER, "pool": "n2", "device": "gpu-0"}]
+    config = [{"source": "FromClaim", "requests": ["gpu"], "opaque": opaque}]
+    held["status"] = {
+        "allocation": {"devices": {"results": results, "config": config}},
+        "reservedFor": [claim_status.consumer(pods[each]) for each in "pq"],
+    }
+    held = cluster.plane.request("PUT", f"{CLAIMS}/c/status", held)
+    without = {**held, "status": {**held["status"], "reservedFor": [claim_status.consumer(pods["q"])]}}
+    merged = {"status": {"reservedFor": without["status"]["reservedFor"]}}
+    with pytest.raises(urllib.error.HTTPError, match="422"):  # else this proves nothing
+        cluster.plane.request("PATCH", f"{CLAIMS}/c/status", merged, "application/merge-patch+json")
+    chosen = Chosen("gpu", DeviceId(DRIVER, "n2", "gpu-0"))
+    binding = Binding(pods["p"], "n2", claims=(DeviceChoice("default/c", Allocation((chosen,), ())),))
+
+    async def release():
+        async with Client(load(str(cluster.plane.user(USER, USER)))) as client:
+            await DeviceClaims(client).release(binding)
+
+    asyncio.run(release())
+    left = claims(cluster)["c"]
+    assert [each["name"] for each in left["status"]["reservedFor"]] == ["q"]
+    assert left["status"]["allocation"] == held["status"]["allocation"]
+
+
 def test_pods_of_a_job_share_a_claim(cluster):
     gpus(cluster, "n1", 1)
     gpus(cluster, "n2", 1)
@@ -229,6 +272,25 @@ def test_a_claim_that_a_scheduler_left_behind_is_deleted_and_the_pod_gets_anothe
     (name,) = claims(cluster)
     assert name.startswith("p-extended-resources-")
     assert cluster.pods()["p"]["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == name
+
+
+def test_without_the_feature_pods_wait_for_devices_and_no_claim_is_made(tmp_path):
+    resource = "deviceclass.resource.kubernetes.io/gpu"
+    with ControlPlane(controllers=CONTROLLERS, flags=["--feature-gates=DRAExtendedResource=false"]) as plane:
+        plane.install(USER)
+        plane.request("POST", f"{GROUP}/deviceclasses", kind("DeviceClass", "gpu", {"selectors": [cel("true")]}))
+        cluster = Cluster(plane, tmp_path)
+        cluster.until(lambda: cluster.get("/api/v1/namespaces/default/serviceaccounts/default"))
+        gpus(cluster, "n1", 1)
+        version = cluster.get(CLAIMS)["metadata"]["resourceVersion"]
+        cluster.scheduler()
+        cluster.create(asking("p", resource))
+        cluster.until(lambda: "DRAExtendedResource is off" in (cluster.condition("p") or ("", ""))[1])
+        assert "tried again after" in cluster.condition("p")[1]
+        changes = plane.request("GET", f"{CLAIMS}?watch=true&resourceVersion={version}&timeoutSeconds=1")
+        assert changes is None, "no claim was ever created"
+        assert cluster.placed() == {}
+        cluster.clean()
 
 
 def asking(name, resource, amount=1):

@@ -27,6 +27,29 @@ def test_kill_and_restart_in_the_middle(cluster):
     assert not cluster.over_allocated()
 
 
+def test_a_place_that_victims_leave_is_held_again_by_the_next_leader(cluster):
+    urgent = {"metadata": {"name": "urgent"}, "value": 100}
+    cluster.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **urgent})
+    cluster.create(node("n0", gpus=4), node("n1", gpus=4))
+    slow = {"terminationGracePeriodSeconds": 600}
+    cluster.create(*(objects.pod(f"low-{each}", gpus=4, **slow) for each in range(2)))
+    first = cluster.scheduler("--no-leader-elect")
+    cluster.all_placed(2)
+    where = cluster.placed()
+    cluster.create(objects.pod("mine", gpus=4, priorityClassName="urgent"))
+    held = cluster.until(lambda: cluster.pods()["mine"]["status"].get("nominatedNodeName"))
+    victim = next(name for name, at in where.items() if at == held)
+    cluster.until(lambda: cluster.pods()[victim]["metadata"].get("deletionTimestamp"))
+    first.kill()
+    # Small pods that come meanwhile would fit beside it.
+    cluster.create(*(objects.pod(f"small-{each}", gpus=1, priorityClassName="urgent") for each in range(4)))
+    cluster.scheduler("--no-leader-elect")
+    cluster.until(lambda: f"default/{victim}" in str(cluster.condition("mine")))
+    force = {"gracePeriodSeconds": 0, "kind": "DeleteOptions", "apiVersion": "v1"}
+    cluster.plane.request("DELETE", f"/api/v1/namespaces/default/pods/{victim}", force)
+    cluster.until(lambda: cluster.placed().get("mine") == held)
+
+
 def test_a_standby_takes_over_and_the_old_epoch_is_refused(cluster):
     plural = {
         "ValidatingAdmissionPolicy": "validatingadmissionpolicies",

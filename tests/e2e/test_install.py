@@ -54,9 +54,13 @@ def kubelet(plane, tmp_path):
         assert fairlead(plane, "uninstall").returncode == 0
 
 
+LONG = "600"  # seconds until processes are up, or gone, on a slow machine
+
+
 def fairlead(plane, *arguments, kubeconfig=None):
     command = [sys.executable, "-m", "fairlead", *arguments, "--kubeconfig", str(kubeconfig or plane.kubeconfig)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    command += ["--timeout", LONG] if arguments[0] in ("install", "uninstall") and "--timeout" not in arguments else []
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
 
 
 def kubectl(plane, *arguments, text=None, kubeconfig=None):

@@ -75,11 +75,15 @@ def kubelets(plane, tmp_path):
             assert done.returncode == 0, done.stderr
 
 
+LONG = "600"  # seconds until processes are up on a slow machine
+
+
 def fairlead(plane, *arguments, values=None):
     command = [sys.executable, "-m", "fairlead", *arguments, "--kubeconfig", str(plane.kubeconfig)]
     command += ["--values", "/dev/stdin"] if values is not None else []
+    command += ["--timeout", LONG] if arguments[0] == "install" and "--timeout" not in arguments else []
     text = yaml.safe_dump(values) if values is not None else None
-    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=180, check=False)
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=900, check=False)
 
 
 def kubectl(kubeconfig, *arguments, text):

@@ -481,6 +481,51 @@ def volumes_are_bound_and_provisioned(world):
     assert world.get(f"{claims}/local")["spec"]["volumeName"] == "there"
 
 
+def devices_are_allocated_reserved_and_given_back(world):
+    """By claims, one of them with parameters that no patch keeps, one that another scheduler allocated, and for an extended resource."""
+    devices = "/apis/resource.k8s.io/v1"
+    claims, driver, resource = f"{devices}/namespaces/{TENANT}/resourceclaims", "gpu.example.com", "example.com/card"
+    world.node("claimed", gpus=0)
+    published = {"driver": driver, "nodeName": "claimed", "devices": [{"name": f"gpu-{each}"} for each in range(4)]}
+    published["pool"] = {"name": "claimed", "generation": 1, "resourceSliceCount": 1}
+    selectors = [{"cel": {"expression": f'device.driver == "{driver}"'}}]
+    asked = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "card"}}]}
+    opaque = {"driver": driver, "parameters": {"kind": "GpuConfig", "apiVersion": "example.com/v1"}}
+    spec = {"selectors": selectors, "extendedResourceName": resource}
+    world.request("POST", f"{devices}/deviceclasses", {"metadata": {"name": "card"}, "spec": spec})
+    world.request("POST", f"{devices}/resourceslices", {"metadata": {"name": "claimed"}, "spec": published})
+
+    def uses(name, claim):
+        found = pod(name, "claimed", gpus=0, resourceClaims=[{"name": "gpu", "resourceClaimName": claim}])
+        found["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+        return found
+
+    odd = {"devices": {**asked, "config": [{"opaque": opaque}]}}
+    for name, wanted in (("odd", odd), ("given", {"devices": asked})):
+        world.request("POST", claims, {"metadata": {"name": name}, "spec": wanted})
+    given = world.get(f"{claims}/given")
+    results = [{"request": "gpu", "driver": driver, "pool": "claimed", "device": "gpu-3"}]
+    config = [{"source": "FromClass", "requests": ["gpu"], "opaque": opaque}]
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["claimed"]}]}]
+    allocation = {"devices": {"results": results, "config": config}, "nodeSelector": {"nodeSelectorTerms": terms}}
+    world.request("PUT", f"{claims}/given/status", {**given, "status": {"allocation": allocation}})
+    extended = pod("card", "claimed", gpus=0)
+    for part in ("requests", "limits"):
+        extended["spec"]["containers"][0].setdefault("resources", {}).setdefault(part, {})[resource] = "1"
+    gated = {**extended, "spec": {**extended["spec"], "schedulingGates": [{"name": "example.com/later"}]}}
+    world.create(uses("odd", "odd"), uses("given", "given"), gated, by="ann")
+    world.placed("odd", "given")
+    assert [each["name"] for each in world.get(f"{claims}/given")["status"]["reservedFor"]] == ["given"]
+    left = {"name": "left-behind", "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"}}
+    left["ownerReferences"] = [reference({"apiVersion": "v1", "kind": "Pod", **world.pods()["card"]})]
+    world.request("POST", claims, {"metadata": left, "spec": {"devices": asked}})
+    world.patch(pod_path("card"), {"spec": {"schedulingGates": None}}, by="ann")
+    world.placed("card")
+    made_ = [name for name in names(world, claims) if name not in ("odd", "given")]
+    assert len(made_) == 1
+    assert made_[0].startswith("card-extended-resources-")
+
+
 def pods_are_preempted_by_eviction_and_as_upstream_does_it(world):
     """In profile `kubernetes` a pod is deleted whatever its budget allows; its pods are spread by what selects them."""
     world.node("ai")
@@ -668,6 +713,7 @@ SCENARIOS = (
     a_broken_node_is_quarantined,
     an_idle_node_is_reconfigured_through_mig_manager,
     volumes_are_bound_and_provisioned,
+    devices_are_allocated_reserved_and_given_back,
     pods_are_preempted_by_eviction_and_as_upstream_does_it,
     a_binding_with_an_unknown_outcome_is_followed_by_a_read,
     the_leading_scheduler_is_replaced,

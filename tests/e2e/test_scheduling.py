@@ -199,10 +199,10 @@ def test_crds_hold_their_rules_and_read_well(cluster):
     (condition,) = cluster.until(lambda: (cluster.get(path).get("status") or {}).get("conditions"))
     assert (condition["reason"], condition["status"]) == ("PoolNotFound", "False")
     told = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": "spare"}}
-    cluster.create({**told, "spec": {"price": {"perNodeHour": 3.5}, "relativeSpeed": 2}})
+    cluster.create({**told, "spec": {"price": {"perNodeHour": 3.5}, "size": {"min": 0, "max": 4}}})
     path = "/apis/fairlead.dev/v1alpha1/nodepools/spare"
     (condition,) = cluster.until(lambda: (cluster.get(path).get("status") or {}).get("conditions"))
-    assert "not acted on by this version: relativeSpeed" in condition["message"]
+    assert "not acted on by this version: size" in condition["message"]
 
 
 def test_a_forced_relist_loses_nothing(cluster):

@@ -230,7 +230,7 @@ def test_upstreams_gangs_are_gangs(cluster):
         return each.get("status"), each.get("reason"), each.get("message", "")
 
     cluster.until(lambda: told("PodGroupScheduled")[:2] == ("False", "Unschedulable"))
-    assert "nvidia.com/gpu" in told("PodGroupScheduled")[2]
+    cluster.until(lambda: "nvidia.com/gpu" in told("PodGroupScheduled")[2])  # before: that members are missing
     cluster.create(node("m", gpus=1))
     cluster.until(lambda: set(cluster.placed()) == {"up-0", "up-1", "up-2"})
     cluster.until(lambda: told("PodGroupScheduled") == ("True", "Scheduled", "3 of 3 members have nodes"))

@@ -363,6 +363,14 @@ def test_what_a_record_or_a_pod_says_that_cannot_be_read_does_no_harm():
     assert facts.waits_since == 0.0
 
 
+@pytest.mark.parametrize(("bound", "nodes"), [("", {"n0"}), ("n1", {"n1"})])
+def test_a_pod_with_a_node_keeps_no_place_where_it_was_nominated(bound, nodes):
+    pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeName": bound}, "status": {"nominatedNodeName": "n0"}}
+    pods = observed.Pods()
+    pods.set("n/p", observed.facts(msgspec.convert(pod, views.Pod)))
+    assert {node for node in ("n0", "n1") if pods.on(node)} == nodes
+
+
 def test_members_of_a_gang_are_one_wish_each_and_elastic_replicas_none_of_it():
     found = []
     for name, elastic in (("a", ""), ("b", ""), ("c", "true")):

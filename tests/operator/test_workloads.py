@@ -114,6 +114,71 @@ def test_what_starts_together(kind, spec, gangs):
     assert WORKLOADS[kind].gangs({"metadata": {"name": "x"}, "spec": spec}) == gangs
 
 
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+BY_SELECTOR = {**EXCLUSIVE, "alpha.jobset.sigs.k8s.io/node-selector": "true"}
+
+
+def exclusive(name, replicas, pods, annotations=EXCLUSIVE, **more):
+    found = replicated(name, replicas, pods, **more)
+    found["template"]["metadata"] = {"annotations": annotations}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("annotations", "jobs", "gangs", "serves"),
+    [
+        (
+            EXCLUSIVE,
+            [replicated("a", 3, 4), replicated("b", 1, 1)],
+            {"jobsetfollowers.x.a": 9, "jobset.x": 4},
+            {"jobsetfollowers.x.a": ("jobset.x/a/followers", "jobset.x/b/followers")},
+        ),
+        (
+            {},
+            [replicated("driver", 1, 2), exclusive("node", 2, 8)],
+            {"jobsetfollowers.x.driver": 14, "jobset.x": 4},
+            {"jobsetfollowers.x.driver": ("jobset.x/node/followers",)},
+        ),
+        (
+            {},
+            [replicated("init", 1, 2), exclusive("node", 2, 8, dependsOn=waits("init"))],
+            {"jobsetfollowers.x.node": 14, "jobsetstage.x.node": 2, "jobset.x": 2},
+            {"jobsetfollowers.x.node": ("jobset.x/node/followers",), "jobsetstage.x.node": ("jobset.x/node",)},
+        ),
+        (BY_SELECTOR, [replicated("a", 3, 4)], {"jobset.x": 12}, {}),
+        (EXCLUSIVE, [exclusive("a", 3, 4, BY_SELECTOR)], {"jobset.x": 12}, {}),
+        (EXCLUSIVE, [replicated("a", 3, 0)], {}, {"jobsetfollowers.x.a": ("jobset.x/a/followers",)}),
+        (EXCLUSIVE, [], {}, {}),
+    ],
+)
+def test_followers_of_jobs_that_have_a_domain_to_themselves_are_a_gang_that_starts_later(annotations, jobs, gangs, serves):
+    manifest = {"metadata": {"name": "x", "annotations": annotations}, "spec": {"replicatedJobs": jobs}}
+    assert WORKLOADS[JOBSET].gangs(manifest) == gangs
+    assert WORKLOADS[JOBSET].serves(manifest) == serves
+
+
+def test_workers_whose_group_has_a_domain_to_itself_are_a_gang_that_starts_later():
+    annotations = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
+    manifest = {"metadata": {"name": "x", "annotations": annotations}, "spec": lws(replicas=1)}
+    assert WORKLOADS[LWS].gangs(manifest) == {"lwsworkers.x.0": 3, "lws.x.0": 1}
+    assert WORKLOADS[LWS].serves(manifest) == {"lwsworkers.x.0": ("lws.x.0/workers",)}
+
+
+@pytest.mark.parametrize(
+    ("constraints", "level"),
+    [
+        ({"topology": [{"key": "example.com/rack"}]}, "example.com/rack"),
+        ({"topology": [{}]}, ""),
+        ({"topology": []}, ""),
+        ({}, ""),
+        (None, ""),
+    ],
+)
+def test_the_level_that_upstreams_gang_requires(constraints, level):
+    assert WORKLOADS[UPSTREAM].level({"metadata": {"name": "x"}, "spec": {"schedulingConstraints": constraints}}) == level
+    assert WORKLOADS[JOBSET].level({"metadata": {"name": "x"}, "spec": {}}) == ""
+
+
 def test_a_later_stage_says_whose_pods_it_has():
     jobs = [replicated("init", 1, 1), *(replicated(name, 1, 4, dependsOn=waits("init")) for name in ("driver", "node"))]
     manifest = {"metadata": {"name": "x"}, "spec": {"replicatedJobs": jobs}}
@@ -222,3 +287,49 @@ def test_only_what_fairlead_schedules_is_looked_at():
 @pytest.mark.parametrize(("value", "meant"), [(3, 3), (0, 0), (None, 7), ("3", 7), (-1, 7), (True, 7), (2.5, 7)])
 def test_counts_that_cannot_be_meant(value, meant):
     assert number(value, 7) == meant
+
+
+def _like(labels, **spec):
+    return {"metadata": {"labels": labels}, "spec": {"schedulerName": "fairlead", **spec}}
+
+
+def test_the_pods_that_follow_each_leader_of_a_jobset():
+    job = exclusive("node", 2, 8)
+    container = {"name": "main", "image": "i", "env": [{"name": "A", "value": "b"}]}
+    container["resources"] = {"requests": {"nvidia.com/gpu": "8"}}
+    job["template"]["spec"]["template"] = _like({"app": "x"}, containers=[container], nodeSelector={"kind": "gpu"})
+    manifest = {"metadata": {"name": "x", "annotations": {}}, "spec": {"replicatedJobs": [replicated("driver", 1, 2), job]}}
+    found = WORKLOADS[JOBSET].followers(manifest)
+    assert list(found) == ["jobset.x"]
+    (form,) = found["jobset.x"]
+    leading = {"jobset.sigs.k8s.io/replicatedjob-name": "node", "batch.kubernetes.io/job-completion-index": "0"}
+    assert (form.gang, form.leaders, form.level, form.count) == ("jobsetfollowers.x.driver", leading, "rack", 7)
+    kept = {"name": "main", "resources": {"requests": {"nvidia.com/gpu": "8"}}}
+    assert form.template == _like({"app": "x"}, containers=[kept], nodeSelector={"kind": "gpu"})
+
+
+@pytest.mark.parametrize(
+    ("annotations", "jobs"),
+    [
+        ({}, [replicated("a", 3, 4)]),
+        (BY_SELECTOR, [replicated("a", 3, 4)]),
+        (EXCLUSIVE, [replicated("a", 3, 1)]),
+        (EXCLUSIVE, [replicated("a", 0, 4)]),
+    ],
+)
+def test_a_jobset_none_of_whose_pods_follow(annotations, jobs):
+    manifest = {"metadata": {"name": "x", "annotations": annotations}, "spec": {"replicatedJobs": jobs}}
+    assert WORKLOADS[JOBSET].followers(manifest) == {}
+
+
+def test_the_workers_of_each_group_that_has_a_domain_to_itself():
+    annotations = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}
+    spec = lws(replicas=2)
+    spec["leaderWorkerTemplate"]["workerTemplate"] = _like({"app": "w"})
+    found = WORKLOADS[LWS].followers({"metadata": {"name": "x", "annotations": annotations}, "spec": spec})
+    assert {gang: (each.gang, each.leaders, each.level, each.count) for gang, (each,) in found.items()} == {
+        f"lws.x.{group}": (f"lwsworkers.x.{group}", {"leaderworkerset.sigs.k8s.io/worker-index": "0"}, "rack", 3)
+        for group in range(2)
+    }
+    assert found["lws.x.0"][0].template == _like({"app": "w"})
+    assert WORKLOADS[LWS].followers({"metadata": {"name": "x", "annotations": {}}, "spec": spec}) == {}

@@ -131,7 +131,10 @@ class Script:
         await asyncio.sleep(0)
         return self.answer(("dry" if dry_run else "evict", ref.name))
 
-    async def refuse(self, ref, reason):
+    async def nominate(self, ref, node, reason=None):
+        self.answer(("nominate", ref.name, node))
+
+    async def refuse(self, ref, reason, **more):
         self.answer(("refuse", ref.name))
 
     async def group_status(self, key, status):
@@ -279,7 +282,7 @@ async def test_outcomes_are_reported():
 async def test_whatever_goes_wrong_with_a_write_the_core_is_told():
     wrong = ValueError("not an answer"), Unreachable("nobody there")
     for error in wrong:
-        script = Script({("volumes", "a"): error, ("bind", "b"): error, ("evict", "v"): error})
+        script = Script({("volumes", "a"): error, ("bind", "b"): error, ("evict", "v"): error, ("nominate", "high", "n"): error})
         mounting = msgspec.structs.replace(binding("a"), volumes=(VolumeChoice("ns/c", "disk"),))
         reported, _ = await apply(script, Place((mounting, binding("b")), ""), Preempt((binding("v"),), (binding("high"),)))
         told = {type(each): each.uid for each in reported if each.uid in {"uid-b", "uid-v"}}
@@ -314,7 +317,7 @@ async def test_victims_go_only_if_all_may():
     plan = Preempt((binding("v1"), binding("v2")), (binding("high"),))
     script = Script()
     reported, _ = await apply(script, plan)
-    assert [each[0] for each in script.writes[:4]] == ["dry", "dry", "evict", "evict"]
+    assert [each[0] for each in script.writes[:5]] == ["dry", "dry", "nominate", "evict", "evict"]
     assert not reported
     script = Script({("dry", "v2"): (Outcome.REFUSED, "budget")})
     reported, applier = await apply(script, plan)
@@ -337,7 +340,7 @@ class Slow(Script):
         self.on_the_way = 0
         self.at_once = 0
 
-    async def refuse(self, ref, reason):
+    async def refuse(self, ref, reason, **more):
         first = not self.on_the_way
         self.on_the_way += 1
         self.at_once = max(self.at_once, self.on_the_way)

@@ -9,8 +9,8 @@ from fairlead.simulation import chaos
 from fairlead.simulation.researchers import Researchers
 
 DAY = chaos.Settings(nodes=14, jobs=60, hours=8, workload="aijobs")
-SEEDS = (1, 4, 21, 37)
-SOAK = range(1000, 1200)
+SEEDS = (1, 21)
+SOAK = (4, 37, *range(1000, 1200))
 
 
 def judge(outcome):
@@ -35,18 +35,22 @@ def test_many_more_days(seed):
 
 
 def test_the_operator_and_the_jobs_own_users_are_part_of_it():
-    found = {fault for seed in (5, 6) for fault in chaos.run(seed, DAY).faults}
-    assert {"operator_killed", "operator_cut_off", "job_paused", "job_deleted", "start_failure"} <= found
+    wanted = {"operator_killed", "operator_cut_off", "job_paused", "job_deleted", "start_failure"}
+    for seed in (5, 6):
+        wanted -= set(chaos.run(seed, DAY).faults)
+        if not wanted:
+            return
+    raise AssertionError(f"did not happen: {wanted}")
 
 
 def test_a_job_that_never_comes_back_is_told(monkeypatch):
     monkeypatch.setattr("fairlead.core.state.suspended.Suspended.begin", lambda *_: None)
     monkeypatch.setattr(chaos, "_DRAIN", 3600.0)
-    found = [each for seed in (2, 5) for each in chaos.run(seed, DAY).violations]
+    found = (each for seed in (2, 5) for each in chaos.run(seed, DAY).violations)
     assert any("did not end" in each and "'Suspended'" in each for each in found)
 
 
-@pytest.mark.parametrize("seed", [4, 9])
+@pytest.mark.parametrize("seed", [4, pytest.param(9, marks=pytest.mark.slow)])
 def test_jobs_whose_target_states_are_lost_end(seed, monkeypatch):
     """PodGroups of suspended jobs are deleted, made anew, or lose their targets, at any time of a storm: those of Jobs first."""
     before, draw, lost = Researchers.strikes, random.Random(seed), []

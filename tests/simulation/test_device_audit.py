@@ -289,7 +289,7 @@ def test_admin_access_holds_nothing():
     run(main)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_day_of_pods_with_claims_breaks_no_invariant(seed):
     """Pods with claims are placed, moved and preempted through all that goes wrong with devices."""
     settings = chaos.Settings(nodes=12, jobs=60, hours=4, devices=4)

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from fairlead.simulation import baselines, jobs, production, synthetic
 from fairlead.simulation.charges import Charges, Run
 from fairlead.simulation.durations import Estimates
+from fairlead.simulation.foretold import expected_starts
 from fairlead.simulation.pool import Pool
-from fairlead.simulation.report import expected_starts, rhos
+from fairlead.simulation.report import rhos
 from fairlead.simulation.traces import TraceError, TraceJob, read_jobs, read_queues
 
 DAY = 86_400
@@ -181,30 +182,32 @@ def test_bad_queue_tables_say_what_is_wrong(tmp_path, text):
         read_queues(path)
 
 
-@pytest.mark.parametrize("nodes", [4, pytest.param(8, marks=pytest.mark.slow)])
-def test_backlogged_queues_get_their_weights(nodes):
-    table = synthetic.tenants(1, 8 * nodes)
+@pytest.mark.parametrize(
+    ("nodes", "hours", "error"),
+    [(4, 12, 5), pytest.param(4, 48, 3, marks=pytest.mark.slow), pytest.param(8, 48, 3, marks=pytest.mark.slow)],
+)
+def test_backlogged_queues_get_their_weights(nodes, hours, error):
+    table = synthetic.tenants(1, 8 * nodes, hours)
     result = jobs.simulate(
         table,
         nodes=nodes,
         gpus_per_node=8,
         tree=synthetic.tree(),
         deserved=synthetic.shares(),
-        window_days=synthetic.HOURS / 24,
+        window_days=hours / 24,
     )
-    largest = max(each.gpus * each.duration for each in table) / (8 * nodes * synthetic.HOURS * 3600) * 100
-    assert result.share_error_points <= 3 + largest
+    assert result.share_error_points <= error
     assert result.never_started == 0
     assert 0.8 < result.utilization <= 1.0, "turns that wait for checkpoints waste little"
-    fifo = jobs.simulate(
-        table, nodes=nodes, gpus_per_node=8, policy="fifo", deserved=synthetic.shares(), window_days=synthetic.HOURS / 24
-    )
-    assert fifo.share_error_points is not None
+    fifo = jobs.simulate(table, nodes=nodes, gpus_per_node=8, policy="fifo", deserved=synthetic.shares(), window_days=hours / 24)
+    assert fifo.share_error_points > 2 * result.share_error_points
 
 
-@pytest.mark.parametrize(("max_loss", "nodes"), [(0.0, 1), (60.0, 2), pytest.param(0.0, 2, marks=pytest.mark.slow)])
-def test_time_slices_do_all_the_work_once(max_loss, nodes):
-    table = synthetic.tenants(1, 8 * nodes)
+@pytest.mark.parametrize(
+    ("max_loss", "nodes", "hours"), [(0.0, 1, 12), (60.0, 2, 12), pytest.param(0.0, 2, 48, marks=pytest.mark.slow)]
+)
+def test_time_slices_do_all_the_work_once(max_loss, nodes, hours):
+    table = synthetic.tenants(1, 8 * nodes, hours)
     runs = production.simulate(
         table,
         nodes=nodes,
@@ -235,11 +238,11 @@ def test_the_default_policy_lends_takes_back_and_charges_for_it():
 def test_without_time_slicing_places_are_reserved_and_starts_forecast(philly):
     table, queues = philly
     result = jobs.simulate(
-        table[:5000], nodes=65, gpus_per_node=8, policy="default", queues=queues, durations="learned", time_slicing=False
+        table[:3000], nodes=65, gpus_per_node=8, policy="default", queues=queues, durations="learned", time_slicing=False
     )
     everybody, *by_size = result.expected_starts
     assert everybody.service_class == "all"
-    assert everybody.jobs > 1000
+    assert everybody.jobs > 500
     assert everybody.jobs == sum(each.jobs for each in by_size)
     assert everybody.blank == 0
     assert everybody.median_error <= 0.5

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.simulation import aijobs
-from fairlead.simulation.world import OperatorProcess
+from fairlead.simulation.world import OperatorProcess, Process
 from tests.simulation.lives import Live, live
 
 GPUS = 8
@@ -51,10 +51,11 @@ class Stages(Live):
         for each in (JOBSET, LWS):
             self.world.create(copy.deepcopy(each))
 
-    def jobset(self, name, jobs, order="AnyOrder"):
+    def jobset(self, name, jobs, order="AnyOrder", annotations=None):
         spec = {"replicatedJobs": jobs, "startupPolicy": {"startupPolicyOrder": order}}
         manifest = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": name}, "spec": spec}
-        return self.world.create({**manifest, "metadata": {"name": name, "namespace": "vision"}}, "vision")["metadata"]["uid"]
+        metadata = {"name": name, "namespace": "vision", "annotations": annotations or {}}
+        return self.world.create({**manifest, "metadata": metadata}, "vision")["metadata"]["uid"]
 
     def pods(self, name, job, count, *, uid="", seconds=60):
         labels = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": job}
@@ -68,6 +69,14 @@ class Stages(Live):
             made["metadata"] |= {"namespace": "vision", "labels": labels, "ownerReferences": [owner]}
             made["metadata"]["annotations"] = {names.SIMULATED_DURATION_ANNOTATION: f"{seconds}s"}
             self.world.create(made, "vision")
+
+    def racks(self, **nodes):
+        for name, rack in nodes.items():
+            labels = {"metadata": {"labels": {"example.com/rack": rack}}}
+            self.world.api.patch(self.world.api.served("v1", "nodes"), "", name, "application/merge-patch+json", labels)
+
+    def groups(self):
+        return {name: record.object for (_, name), record in self.world.api.store.records("fairlead.dev/podgroups")}
 
     def of(self, name, job):
         return [pod for pod in aijobs.pods(self.world) if pod["metadata"]["name"].startswith(f"{name}-{job}-")]
@@ -119,13 +128,20 @@ def test_trainers_after_a_small_initializer_start_together_or_not_at_all(uid):
     live(story)
 
 
-def test_workers_whose_leader_is_ready_start_together_or_not_at_all():
+READY = ({"startupPolicy": "LeaderReady"}, {})
+EXCLUSIVE = ({}, {"leaderworkerset.sigs.k8s.io/exclusive-topology": "example.com/rack"})
+
+
+@pytest.mark.parametrize(("policy", "annotations"), [READY, EXCLUSIVE], ids=["ready", "has a node"])
+def test_workers_that_are_made_after_their_leader_start_together_or_not_at_all(policy, annotations):
     async def story():
         found = Stages()
         template = {"spec": {"schedulerName": "fairlead", "containers": [{"name": "main", "image": "i"}]}}
-        spec = {"replicas": 1, "startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": GPUS, "workerTemplate": template}}
+        spec = {"replicas": 1, "leaderWorkerTemplate": {"size": GPUS, "workerTemplate": template}, **policy}
         manifest = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "spec": spec}
-        found.world.create({**manifest, "metadata": {"name": "lws", "namespace": "vision"}}, "vision")
+        metadata = {"name": "lws", "namespace": "vision", "annotations": annotations}
+        found.racks(n0="r0", n1="r0")
+        found.world.create({**manifest, "metadata": metadata}, "vision")
         labels = {"leaderworkerset.sigs.k8s.io/name": "lws", "leaderworkerset.sigs.k8s.io/group-index": "0"}
         index = "leaderworkerset.sigs.k8s.io/worker-index"
         found.make("lws", "leader", 1, {**labels, index: "0"}, seconds=9000)
@@ -135,6 +151,69 @@ def test_workers_whose_leader_is_ready_start_together_or_not_at_all():
         assert found.placed("lws", "worker") == 0, "one of seven is missing"
         found.make("lws", "last", 1, {**labels, index: "7"}, seconds=9000)
         await found.until(lambda: found.placed("lws", "worker") + found.placed("lws", "last") == GPUS - 1, 100)
+
+    live(story)
+
+
+def test_followers_are_made_once_leaders_have_nodes_and_start_together_or_not_at_all():
+    """As JobSet's webhook has it for jobs that have a domain to themselves: no follower is made before."""
+
+    async def story():
+        found = Stages()
+        exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "example.com/rack"}
+        found.racks(n0="r0", n1="r0")
+        found.jobset("js", [{**replicated("node", 3), "replicas": 2}], annotations=exclusive)
+        labels = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/replicatedjob-name": "node"}
+        index = "batch.kubernetes.io/job-completion-index"
+        found.make("js", "leader0", 1, {**labels, index: "0"}, seconds=9000)
+        await asyncio.sleep(20.0)
+        assert found.placed("js", "leader0") == 0, "the other leader is not there"
+        found.make("js", "leader1", 1, {**labels, index: "0"}, seconds=9000)
+        await found.until(lambda: found.placed("js", "leader0") + found.placed("js", "leader1") == 2, 60)
+        found.make("js", "follower", 3, {**labels, index: "1"}, seconds=9000)
+        await asyncio.sleep(20.0)
+        assert found.placed("js", "follower") == 0, "one of four is missing"
+        found.make("js", "last", 1, {**labels, index: "2"}, seconds=9000)
+        await found.until(lambda: found.placed("js", "follower") + found.placed("js", "last") == 4, 100)
+
+    live(story)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one scheduler", "another scheduler"])
+def test_a_leader_starts_where_its_followers_fit_and_these_get_the_places_kept_for_them(restarts):
+    """Two racks of four GPUs, of which one has a GPU in use. What comes in between gets none of the places."""
+
+    async def story():
+        found = Stages()
+        found.racks(n0="r0", n1="r1")
+        found.make("x", "used", 1, {}, seconds=9000)
+        await found.until(lambda: found.placed("x", "used") == 1, 60)
+        taken = found.of("x", "used")[0]["spec"]["nodeName"]
+        job = replicated("node", 4)
+        container = {"name": "main", "image": "i", "resources": {"requests": {"nvidia.com/gpu": "1"}}}
+        job["template"]["spec"]["template"]["spec"]["containers"] = [container]
+        found.jobset("js", [job], annotations={"alpha.jobset.sigs.k8s.io/exclusive-topology": "example.com/rack"})
+        labels = {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/replicatedjob-name": "node"}
+        index = "batch.kubernetes.io/job-completion-index"
+        found.make("js", "leader", 1, {**labels, index: "0"}, seconds=9000)
+        await found.until(lambda: found.placed("js", "leader") == 1, 60)
+        where = found.of("js", "leader")[0]["spec"]["nodeName"]
+        assert where != taken, "three followers do not fit beside what runs there"
+        await asyncio.sleep(5.0)
+        assert found.groups()["jobset.js"]["status"]["spares"] == {"wanted": 3, "kept": 3, "nodes": [where] * 3}
+        if restarts:
+            await found.scheduler.kill()
+        found.make("x", "late", 4, {}, seconds=9000)
+        if restarts:
+            found.scheduler = Process(found.world, 0)
+            found.scheduler.start()
+        await asyncio.sleep(60.0)  # a lease ends in between
+        assert found.placed("x", "late") == 3, [each.get("status") for each in found.of("x", "late")]
+        found.make("js", "follower", 3, {**labels, index: "1"}, seconds=9000)
+        await found.until(lambda: found.placed("js", "follower") == 3, 60)
+        assert {each["spec"]["nodeName"] for each in found.of("js", "follower")} == {where}
+        await asyncio.sleep(5.0)
+        assert "nodes" not in (found.groups()["jobset.js"]["status"].get("spares") or {})
 
     live(story)
 
@@ -176,6 +255,27 @@ def test_random_jobsets_start_stage_by_stage(seed):
         partial = [each for each in found.seen if 0 < each[1] < each[2]]
         # Bindings of a gang are written one by one.
         assert all(partial.count(each) <= 2 for each in partial), partial
+
+    live(story)
+
+
+def test_the_topology_of_kubernetes_own_pod_group_is_its_gangs():
+    async def story():
+        found = Stages()
+        found.world.create(definition("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups"))
+        await asyncio.sleep(70.0)
+        theirs = {
+            "apiVersion": "scheduling.k8s.io/v1alpha2",
+            "kind": "PodGroup",
+            "metadata": {"name": "up", "namespace": "vision"},
+        }
+        constraints = {"topology": [{"key": "example.com/rack"}]}
+        gang = {"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": constraints}
+        found.world.create({**theirs, "spec": gang}, "vision")
+        await asyncio.sleep(10.0)
+        groups = {name: record.object for (_, name), record in found.world.api.store.records("fairlead.dev/podgroups")}
+        assert groups["upstream.up"]["spec"]["minMember"] == 2
+        assert groups["upstream.up"]["spec"]["topology"]["required"] == "example.com/rack"
 
     live(story)
 

@@ -19,6 +19,7 @@ class ReasonCode(StrEnum):
     NODE_AFFINITY = "NodeAffinity"
     TAINTS = "Taints"
     TOPOLOGY = "Topology"
+    PREFERRED_TOPOLOGY = "PreferredTopology"
     DEVICES = "Devices"
     VOLUMES = "Volumes"
     GANG_INCOMPLETE = "GangIncomplete"

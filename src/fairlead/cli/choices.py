@@ -21,13 +21,14 @@ Workload = Literal[
     "claims",
     "claims-pair",
     "claims-matched",
+    "racks",
 ]
 AnswersScenario = Literal["verdict", "reclaim"]
 HpaMetric = Literal["cpu", "queue"]
 PlatformScenario = Literal["defaults", "quota", "alerts"]
 JobScenario = Literal["start", "array", "worker-kill", "suspend", "elastic", "operator-kill"]
 Trace = Literal["philly", "synthetic"]
-TopologyProtocol = Literal["floors"]
+TopologyProtocol = Literal["production", "floors"]
 FaultsWorkload = Literal["pods", "aijobs"]
 JobsPolicy = Literal["fifo", "sjf", "easy-total", "easy", "las", "default"]
 Durations = Literal["exact", "limit", "learned"]

@@ -299,6 +299,9 @@ def _now(explanation: Explanation, namespace: str) -> Iterator[tuple[str, str]]:
     yield "requests", f"{explanation.gpus:g} GPUs{shown} at priority {explanation.priority}"
     if explanation.nodes:
         yield "runs on", ", ".join(explanation.nodes)
+    if explanation.spares:
+        kept = f" on {', '.join(explanation.spare_nodes)}" if explanation.spare_nodes else ""
+        yield "spare places", f"{len(explanation.spare_nodes)} of {explanation.spares} kept{kept}"
     if explanation.waiting_seconds is not None:
         yield "waiting", span(explanation.waiting_seconds)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from fairlead.cli import simulate_mig, simulate_topology
+from fairlead.cli import simulate_interference, simulate_mig, simulate_sharing, simulate_starts, simulate_topology
 from fairlead.cli.choices import Durations, FaultsWorkload, JobsPolicy, Strategy, Trace
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 from fairlead.cli.seeds import seeds_of
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Traces and faults through the production scheduler.", no_args_is_help=True)
 app.command()(simulate_mig.mig)
+app.command()(simulate_sharing.sharing)
 app.command()(simulate_topology.topology)
+app.command()(simulate_interference.interference)
+app.command()(simulate_starts.starts)
 
 _SHOWN_RUNS = 4
 _PHILLY_DAYS = 61.0  # October and November
@@ -127,6 +130,9 @@ def jobs(
         ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw waits and queues to this file (.png, .svg, .pdf).")] = None,
+    starts: Annotated[
+        Path | None, typer.Option(help="Write the starts that were foretold there, for `simulate starts`; --policy default only.")
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Waiting times of jobs: a job trace, event by event, under a textbook policy or the production scheduler."""
@@ -138,6 +144,8 @@ def jobs(
         fail(f"--no-time-slicing applies only to --policy default, not to {policy}", Exit.USAGE)
     if plot is not None:
         _check_plot(plot)
+    if starts is not None:
+        _check_starts(starts, policy)
     workload = _workload(jobs, queues, trace, seed, nodes * gpus_per_node)
     if resample is not None:
         workload = _resampled(workload, resample, days if days is not None else _MONTH)
@@ -154,6 +162,7 @@ def jobs(
         time_slicing=time_slicing,
         max_loss=max_loss,
         seed=seed,
+        starts=starts,
     )
     results = _replayed(simulated, [policy, *others], jobs.name if jobs is not None else trace)
     result, *result.comparisons = results
@@ -260,6 +269,19 @@ def _check_plot(plot: Path) -> None:
     """End with wrong usage where the name of the file has no ending of a format that can be drawn."""
     if plot.suffix not in (".png", ".svg", ".pdf"):
         fail(f"--plot {plot}: the name must end in .png, .svg or .pdf", Exit.USAGE)
+
+
+def _check_starts(starts: Path, policy: str) -> None:
+    """End with wrong usage where no starts are foretold, or could not be written after hours of work."""
+    from fairlead.simulation.jobs import DEFAULT
+
+    if policy != DEFAULT:
+        fail(f"--starts applies only to --policy {DEFAULT}: {policy} foretells no starts", Exit.USAGE)
+    try:
+        with starts.open("ab"):  # what is there stays until there is something new
+            pass
+    except OSError as error:
+        fail(f"--starts {starts}: {error.strerror}", Exit.USAGE)
 
 
 def _draw(result: JobsResult, plot: Path) -> None:

@@ -14,10 +14,11 @@ from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_ta
 from fairlead.cli.seeds import seeds_of
 
 if TYPE_CHECKING:
-    from fairlead.simulation.topology.report import FloorsResult
+    from fairlead.simulation.topology.report import FloorsResult, ProductionResult
 
 _LOADS = "0.92,0.80"
 _ARRIVALS = 12_000
+_PREFERRED_WAIT = 1200.0
 
 
 def topology(
@@ -25,24 +26,30 @@ def topology(
         str, typer.Option(help="CSV of hosts with the columns PSW and ASW; or a folder of --traces with topo.csv.")
     ] = "lingjun2023",
     protocol: Annotated[
-        TopologyProtocol, typer.Option(help="floors: a gang starts whenever enough nodes are free anywhere.")
-    ] = "floors",
+        TopologyProtocol,
+        typer.Option(
+            help="production: through the production pass, with queues and backfill; "
+            "floors: in one line, a gang starts whenever enough nodes are free anywhere."
+        ),
+    ] = "production",
     seeds: Annotated[str, typer.Option(help="Seeds, e.g. 1-10 or 1,7,42.")] = "1-10",
     loads: Annotated[str, typer.Option(help="Offered loads, separated by commas; 1 is what all nodes can do.")] = _LOADS,
     arrivals: Annotated[
         int, typer.Option(min=8, max=1_000_000, help="Gangs of each seed; the first quarter is not counted.")
     ] = _ARRIVALS,
+    preferred_wait: Annotated[
+        float,
+        typer.Option(min=0, max=1e9, help="production: seconds that a gang waits at most for as few leaves as it needs."),
+    ] = _PREFERRED_WAIT,
     traces: Annotated[Path | None, typer.Option(envvar="FAIRLEAD_TRACES", help="The folder of traces (docs/traces.md).")] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Gangs on a network with levels: how many leaves they span, beside the fewest possible, under each rule."""
+    """Gangs on a network with levels: how many leaves they span, beside the fewest possible, and how long they wait."""
     from fairlead.simulation.topology import fabric as fabrics
     from fairlead.simulation.topology import floors, report
     from fairlead.simulation.traces import TraceError
 
     numbers = seeds_of(seeds)
-    if protocol != "floors":
-        fail(f"--protocol {protocol} is not measured", Exit.USAGE)
     chosen = _loads(loads)
     try:
         read = fabrics.read(_file(fabric, traces))
@@ -50,6 +57,11 @@ def topology(
         fail(str(error))
     if max(floors.SIZES) > read.hosts:
         fail(f"{fabric}: {read.hosts} hosts, the largest gang has {max(floors.SIZES)}")
+    if protocol == "production":
+        with progress("gangs") as shown:
+            played = report.in_production(read, numbers, chosen, preferred_wait=preferred_wait, arrivals=arrivals, progress=shown)
+        emit(played, output, lambda: _show_production(played))
+        return
     with progress("gangs") as shown:
         result = report.compare(read, numbers, chosen, arrivals=arrivals, progress=shown)
     emit(result, output, lambda: _show(result))
@@ -89,3 +101,19 @@ def _show(result: FloorsResult) -> None:
             f"{one.way_to_schedule:.0%} of the way to the schedule, {one.way_to_bound:.0%} to the bound",
             rows,
         )
+
+
+def _show_production(result: ProductionResult) -> None:
+    for load, one in result.loads.items():
+        rows: list[Mapping[str, object]] = [
+            {
+                "rule": name,
+                "leaves over ideal": f"{one.mean[name]:.3f}",
+                "lowest": f"{min(by_seed.values()):.3f}",
+                "highest": f"{max(by_seed.values()):.3f}",
+                "mean wait": f"{one.wait[name]:.2f}",
+                "longest wait": f"{one.longest_wait[name]:.0f}",
+            }
+            for name, by_seed in one.leaves_over_ideal.items()
+        ]
+        print_table(f"load {load}, {result.seeds} seeds; waits in units of {result.seconds_per_unit:g} s", rows)

@@ -10,12 +10,23 @@ from functools import lru_cache
 
 import msgspec
 
-from fairlead.api import names, quantity, spans
+from fairlead.api import names, pressure, quantity, spans
 from fairlead.api.kinds import pod_group
-from fairlead.api.kinds.common import Topology
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import bounds, grouping, pod_specs, selection, starting, targets, views
+from fairlead.cluster import (
+    alternatives,
+    bounds,
+    followers,
+    grouping,
+    network,
+    numa,
+    pod_specs,
+    selection,
+    starting,
+    targets,
+    views,
+)
 from fairlead.cluster.extended_resources import extended_requests
 from fairlead.cluster.times import seconds
 from fairlead.cluster.workloads import Workloads
@@ -26,7 +37,7 @@ from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Completed, Group
 from fairlead.core.model.namespaces import Namespace
 from fairlead.core.model.nodes import Node, Taint
-from fairlead.core.model.pods import Closeness, DeviceUse, Pod, PodSpec
+from fairlead.core.model.pods import DeviceUse, Pod, PodSpec
 from fairlead.core.model.selectors import Labels, Requirement, Selector
 from fairlead.core.model.starts import FailedStarts, StartTrouble
 
@@ -52,8 +63,11 @@ def pod(
     labels, annotations = metadata.labels or {}, metadata.annotations or {}
     profile = schedulers.get(spec.scheduler_name, schedulers.get(names.ANY_SCHEDULER))
     complaints: list[str] = []
+    measured_at, measured = _measured(annotations.get(names.MEASURED_PRESSURE_ANNOTATION), pressure.KINDS)[:2]
     # What selects a pod by default matters to upstream's scores only.
     wanted, unsized = _requested(view, workloads if profile == names.KUBERNETES_PROFILE else None, complaints)
+    if names.PRESSURE_ANNOTATION in annotations:
+        wanted = _pressing(wanted, annotations[names.PRESSURE_ANNOTATION], complaints)
     status = view.status or _NO_STATUS
     owner = next((each for each in metadata.owner_references or () if each.controller), None)
     conditions = status.conditions or ()
@@ -65,6 +79,7 @@ def pod(
     elastic = _is_elastic(labels, complaints)
     time_limit = _annotated_span(annotations, names.TIME_LIMIT_ANNOTATION, complaints)
     expected = _annotated_span(annotations, names.EXPECTED_DURATION_ANNOTATION, complaints)
+    closeness = network.annotated(annotations, complaints) if group else None
     error = _error(view, unsized or ReasonCode.INVALID_SPEC, complaints)
     watched = bool(group and spec.node_name and profile is not None) and not _is_ai_job(owner)
     return Pod(
@@ -108,16 +123,34 @@ def pod(
         started=seconds(status.start_time) if status.start_time else None,
         nominated=status.nominated_node_name,
         preempted=bool(conditions) and _is_preempted(conditions),
-        closeness=_kueue_topology(annotations) if group else None,
+        closeness=closeness,
+        measured=measured,
+        measured_at=measured_at,
+        declares=names.PRESSURE_ANNOTATION in annotations,
     )
 
 
-def _kueue_topology(annotations: Mapping[str, str]) -> Closeness | None:
-    """What Kueue's annotations ask of the network; None: nothing."""
-    required, preferred = (
-        annotations.get(each, "") for each in (names.KUEUE_REQUIRED_ANNOTATION, names.KUEUE_PREFERRED_ANNOTATION)
-    )
-    return Closeness((required,) if required else (), preferred) if required or preferred else None
+def _pressing(spec: PodSpec, text: str, complaints: list[str]) -> PodSpec:
+    """A spec with the pressure that an annotation declares."""
+    try:
+        found = pressure.read(text)
+    except QuantityError as error:
+        complaints.append(f"annotation {names.PRESSURE_ANNOTATION}: {error}")
+        return spec
+    return msgspec.structs.replace(spec, pressure=found) if found else spec
+
+
+@lru_cache(maxsize=8192)
+def _measured(text: str | None, kinds: tuple[str, ...]) -> tuple[float, tuple[int, ...], str]:
+    """When a pod or a node was measured, what was found, and why that cannot be read; nothing where it cannot."""
+    if text is None:
+        return 0.0, (), ""
+    try:
+        at, found = pressure.read_measured(text, kinds)
+        when = seconds(at)
+    except (QuantityError, ValueError) as error:
+        return 0.0, (), str(error)
+    return (when, found, "") if when else (0.0, (), f"{at[:40]!r} is not a time such as 2027-01-31T08:00:00Z")
 
 
 def _requested(view: views.Pod, workloads: Workloads | None, complaints: list[str]) -> tuple[PodSpec, ReasonCode | None]:
@@ -276,7 +309,9 @@ def node(view: views.Node) -> Node:
             allocatable[resource] = quantity.amount(resource, text)
         except QuantityError as refused:
             error = Reason(ReasonCode.INVALID_SPEC, f"node {view.metadata.name}: {resource}: {refused}")
+    loaded_at, load, load_fault = _measured((view.metadata.annotations or {}).get(names.LOAD_ANNOTATION), pressure.LOADS)
     links, fault = _links((view.metadata.annotations or {}).get(names.GPU_TOPOLOGY_ANNOTATION))
+    zones = (view.metadata.annotations or {}).get(names.NUMA_ANNOTATION)
     return Node(
         name=view.metadata.name,
         allocatable=allocatable,
@@ -291,6 +326,10 @@ def node(view: views.Node) -> Node:
         features=tuple(sorted(status.declared_features or ())),
         links=links,
         links_fault=fault,
+        numa=numa.annotated(view.metadata.name, zones) if zones is not None else None,
+        load=load,
+        loaded_at=loaded_at,
+        load_fault=load_fault,
     )
 
 
@@ -324,7 +363,7 @@ def budget(view: views.Budget) -> DisruptionBudget:
 def group(view: views.PodGroup) -> Group:
     """A PodGroup as the core sees it."""
     metadata, target = view.metadata, targets.target(view)
-    needed = view.spec.min_member
+    needed, forms = view.spec.min_member, alternatives.read(view)
     if target is not None and target.members and names.MADE_FOR_LABEL in (metadata.labels or {}):
         needed = sum(each.count for each in target.members)  # it may have been made for an earlier target
     return Group(
@@ -343,15 +382,13 @@ def group(view: views.PodGroup) -> Group:
         (metadata.annotations or {}).get(names.PAUSED_ANNOTATION) == "true",
         names.MADE_FOR_LABEL in (metadata.labels or {}),
         (metadata.annotations or {}).get(names.ROLES_LABEL, ""),
-        closeness=_closeness(view.spec.topology),
+        closeness=network.closeness(view.spec.topology, view.spec.roles),
+        choices=forms.choices,
+        current=forms.current,
+        chosen=alternatives.chosen(view),
+        spares=tuple(view.status.spares.nodes or ()) if view.status is not None and view.status.spares is not None else (),
+        followers=followers.read(view, lambda each: pod(each, "")),
     )
-
-
-def _closeness(topology: Topology | None) -> Closeness | None:
-    """What a topology asks for; None: nothing."""
-    if topology is None or not (topology.required or topology.preferred):
-        return None
-    return Closeness((topology.required,) if topology.required else (), topology.preferred or "")
 
 
 def _failed_starts(status: views.PodGroupStatus | None) -> FailedStarts | None:

@@ -106,10 +106,15 @@ class Devices:
             for fault in state.inventory.faults
         }
         self.mistakes += sorted(faults)
+        for name, node in self._nodes.items():
+            if node.numa is not None and node.numa.fault:
+                self.mistakes.append(f"node {name}: {node.numa.fault}")
         for name, state in self._states.items():
             fault = self._nodes[name].links_fault or state.inventory.connected.fault
             if fault:
                 self.mistakes.append(f"node {name}: annotation {names.GPU_TOPOLOGY_ANNOTATION}: {fault}")
+            if load_fault := self._nodes[name].load_fault:
+                self.mistakes.append(f"node {name}: annotation {names.LOAD_ANNOTATION}: {load_fault}")
 
     def _take_slices(self, slices: Iterable[views.ResourceSlice]) -> None:
         for view in slices:

@@ -18,10 +18,14 @@ from fairlead.cluster.views import Metadata, SchedulingGroup
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
 JOBSET_PART: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOBSET_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
+JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+JOBSET_BY_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
+JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 JOBSET_VERSION: Final = "jobset.x-k8s.io/v1alpha2"
 LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_EXCLUSIVE: Final = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LWS_WORKER: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 TRAINING_NAME: Final = "training.kubeflow.org/job-name"
 TRAINING_ROLE: Final = "training.kubeflow.org/job-role"
@@ -39,13 +43,18 @@ def jobset_stage(name: str, first: str) -> str:
     return names.fitting(f"jobsetstage.{name}.{first}")
 
 
+def jobset_followers(name: str, first: str) -> str:
+    """The gang of the pods of such a stage that are made once the leaders of their Jobs have nodes. first: as of the stage."""
+    return names.fitting(f"jobsetfollowers.{name}.{first}")
+
+
 def leader_worker_set(name: str, group: str) -> str:
     """The gang of one group of a LeaderWorkerSet."""
     return names.fitting(f"lws.{name}.{group}")
 
 
 def workers(name: str, group: str) -> str:
-    """The gang of the workers of such a group, where they start once their leader is ready."""
+    """The gang of the workers of such a group, where they are made once their leader is ready, or has a node."""
     return names.fitting(f"lwsworkers.{name}.{group}")
 
 
@@ -101,19 +110,30 @@ WORKERS: Final = "workers"
 LAUNCHER: Final = "launcher"
 
 
-def part_of(labels: Iterable[tuple[str, str]]) -> str:
-    """Which part of its object a pod is, if parts may start by themselves; empty: unknown.
+def followers(part: str) -> str:
+    """The part of a JobSet that its pods of one replicated job are, but for the leader of each Job."""
+    return f"{part}/followers"
 
-    Of a JobSet which replicated job; of a group of a LeaderWorkerSet, whether it is a worker; of an MPIJob, the launcher.
+
+def parts_of(labels: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Which parts of its object a pod is, if parts may start by themselves, the smallest first; empty: unknown.
+
+    Of a JobSet which replicated job, and whether it follows the leader of its Job; of a group of a LeaderWorkerSet, whether it is
+    a worker; of an MPIJob, the launcher.
     """
+    part, follows = "", False
     for label, value in labels:
         if label == JOBSET_PART:
-            return value
-        if label == LWS_WORKER and value != "0":
-            return WORKERS
-        if label == TRAINING_ROLE and value == LAUNCHER:
-            return LAUNCHER
-    return ""
+            part = value
+        elif label == JOB_INDEX:
+            follows = value != "0"
+        elif label == LWS_WORKER and value != "0":
+            return (WORKERS,)
+        elif label == TRAINING_ROLE and value == LAUNCHER:
+            return (LAUNCHER,)
+    if not part:
+        return ()
+    return (followers(part), part) if follows else (part,)
 
 
 def part(gang: str, name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from fairlead.api import names
-from fairlead.cluster import device_views, storage_views, views, workloads
+from fairlead.cluster import device_views, numa, storage_views, views, workloads
 from fairlead.core.dra import model as dra
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Group
@@ -23,6 +23,7 @@ from fairlead.core.model.pods import Pod
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.nodes import storage
+from fairlead.core.numa.model import NodeTopology
 
 View = TypeVar("View", bound=msgspec.Struct)
 _Known = TypeVar("_Known")
@@ -36,6 +37,7 @@ class Watch(Enum):
     ALONE = "alone"  # nothing waits, nor for the right to see it
     STORAGE = "storage"  # from the first pod with claims on; pods with claims wait
     DEVICES = "devices"  # from the first pod with ResourceClaims on; pods with such claims wait
+    SERVED = "served"  # where the API server serves it; decisions wait until that is known
     UPSTREAM = "upstream"  # from the first pod of profile kubernetes on; nothing waits
 
 
@@ -158,6 +160,16 @@ DEVICES = (
     _allocated("resourceclaimtemplate", "ResourceClaimTemplate", device_views.ResourceClaimTemplate, dra.DeviceTemplate, _key),
     RESOURCE_CLAIM,
 )
+NODE_TOPOLOGY = Kind(
+    "numa",
+    "NodeResourceTopology",
+    "topology.node.k8s.io/v1alpha2",
+    "noderesourcetopologies",
+    numa.NodeResourceTopology,
+    _name,
+    NodeTopology,
+    Watch.SERVED,
+)
 KINDS: tuple[Kind[Any], ...] = (
     NAMESPACE,
     PRIORITY_CLASS,
@@ -166,6 +178,7 @@ KINDS: tuple[Kind[Any], ...] = (
     NODE_POOL,
     RESERVATION,
     NODE,
+    NODE_TOPOLOGY,
     BUDGET,
     *STORAGE,
     *DEVICES,

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.api import names, quantity
 from fairlead.api.quantity import QuantityError
-from fairlead.cluster import bounds, selection, views
+from fairlead.cluster import bounds, numa, selection, views
 from fairlead.cluster.requests import RESIZE_PENDING, pod_requests, scored_requests
 from fairlead.cluster.workloads import Workloads
 from fairlead.core.model.pods import AffinityTerm, ClaimUse, Disk, HostPort, Mistake, PodSpec, Toleration
@@ -114,6 +114,7 @@ def _read_amounts(view: views.Pod) -> tuple[PodSpec, str]:
         scored=counts_as,
         scored_new=None if asks_as == counts_as else asks_as,
         features=_features(spec, containers),
+        numa=numa.need(view),
     )
     return wanted, complaint
 

@@ -107,6 +107,7 @@ def _selected(view: LabelSelector | None, field: str) -> Selector:
 _PURPOSES = ("Maintenance", "Capacity")
 _MODES, _SCOPES = ("Requeue", "Suspend", "Never"), ("Queue", "Parent", "Cluster")
 _CONSOLIDATION = ("Pods", "Whole", "Never")
+_ISOLATION = ("None", "GPU", "Node")
 
 
 def service_class(view: views.ServiceClass) -> ServiceClass:
@@ -116,6 +117,8 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         raise QuantityError(f"preemption: mode is one of {', '.join(_MODES)}, scope one of {', '.join(_SCOPES)}")
     if preemption.consolidation not in _CONSOLIDATION:
         raise QuantityError(f"preemption.consolidation is one of {', '.join(_CONSOLIDATION)}, not {preemption.consolidation!r}")
+    if spec.isolation not in _ISOLATION:
+        raise QuantityError(f"isolation is one of {', '.join(_ISOLATION)}, not {spec.isolation!r}")
     slicing = spec.time_slicing or TimeSlicing()
     limits = spec.time_limit or TimeLimit()
     levels = tuple(each * 3600.0 for each in slicing.levels)
@@ -140,6 +143,7 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         borrows=preemption.borrowing != "Unguaranteed",
         start_timeout=spans.seconds(spec.start_timeout) if spec.start_timeout else 0.0,
         max_loss=spans.seconds(slicing.max_loss) if slicing.max_loss else 0.0,
+        isolation=spec.isolation,
     )
 
 
@@ -202,7 +206,7 @@ def node_pool(view: views.NodePool) -> NodePool:
 def pool_unsupported(view: views.NodePool) -> str:
     """The fields of a pool that this version accepts but does not act on, as a message; empty if there are none."""
     spec = view.spec
-    ignored = {"size": spec.size, "relativeSpeed": spec.relative_speed}
+    ignored = {"size": spec.size}
     fields = [name for name, given in ignored.items() if given]
     return f"not acted on by this version: {', '.join(fields)}" if fields else ""
 

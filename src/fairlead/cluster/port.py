@@ -17,7 +17,7 @@ from fairlead.cluster.kinds import KINDS
 from fairlead.core.dra.model import DeviceObject
 from fairlead.core.model.allocations import FailedDevice
 from fairlead.core.model.disruption_budgets import DisruptionBudget
-from fairlead.core.model.groups import Completed, Group
+from fairlead.core.model.groups import Chosen, Completed, Group, SparePlaces
 from fairlead.core.model.namespaces import Namespace
 from fairlead.core.model.nodes import Node, NodePool, Reservation
 from fairlead.core.model.pods import Pod
@@ -26,6 +26,7 @@ from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.starts import FailedStarts
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 from fairlead.core.nodes.storage import StorageObject
+from fairlead.core.numa.model import NodeTopology
 
 
 class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -38,6 +39,7 @@ class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
         | ServiceClass
         | Reservation
         | NodePool
+        | NodeTopology
         | Group
         | Namespace
         | DisruptionBudget
@@ -94,6 +96,19 @@ class BindFailed(msgspec.Struct, frozen=True, gc=False, tag=True, omit_defaults=
     devices: tuple[FailedDevice, ...] = ()
 
 
+class PastFailure(msgspec.Struct, frozen=True, gc=False):
+    """A binding failed because of a device. at: seconds since the epoch."""
+
+    at: float
+    failed: FailedDevice
+
+
+class DevicesFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """What the scheduler that led before has kept of failures, by time. Delivered once, before `Synced`."""
+
+    failures: tuple[PastFailure, ...]
+
+
 class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An eviction was refused, or was found not to have happened. message: as the API server puts it."""
 
@@ -109,7 +124,7 @@ class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
         return "disruption" in self.message.lower()
 
 
-ClusterEvent = Upsert | Gone | Judged | StorageKnown | DevicesKnown | Synced | Bound | BindFailed | EvictFailed
+ClusterEvent = Upsert | Gone | Judged | StorageKnown | DevicesKnown | Synced | Bound | BindFailed | DevicesFailed | EvictFailed
 
 
 class GroupReport(msgspec.Struct, frozen=True):
@@ -117,7 +132,8 @@ class GroupReport(msgspec.Struct, frozen=True):
 
     expected_start: seconds since the epoch; None: not known; earliest_start, latest_start: the 10th and 90th percentile.
     completed: None where no member succeeded in the present run.
-    failed_starts: None where the last start did not fail.
+    failed_starts: None where the last start did not fail. chosen: the form that its job is to take, where it has alternatives.
+    spares: None where it asks for no spare places, or does not run.
     """
 
     phase: str
@@ -128,6 +144,8 @@ class GroupReport(msgspec.Struct, frozen=True):
     failed_starts: FailedStarts | None = None
     earliest_start: float | None = None
     latest_start: float | None = None
+    chosen: Chosen | None = None
+    spares: SparePlaces | None = None
 
 
 class QueueReport(msgspec.Struct, frozen=True):
@@ -201,13 +219,13 @@ class Cluster(Protocol):
     async def preempt(self, pod: PodRef, *, grace: int | None = None) -> tuple[Outcome, str]:
         """Mark a pod as disrupted by preemption and delete it, asking no disruption budget. grace: seconds, None: its own."""
 
-    async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
-        """Write for which node a pod waits while its victims leave."""
+    async def nominate(self, pod: PodRef, node: str, reason: Reason | None = None) -> None:
+        """Write for which node a pod waits while its victims leave; with a reason that is written into its conditions, too."""
 
     # These and conditions raise `Unreachable` where they should be written again later.
 
-    async def refuse(self, pod: PodRef, reason: Reason) -> None:
-        """Write why a pod is not placed into its conditions."""
+    async def refuse(self, pod: PodRef, reason: Reason, *, withdraw: bool = False) -> None:
+        """Write why a pod is not placed into its conditions. withdraw: no node is nominated for it any more."""
 
     async def group_status(self, group: str, status: GroupReport) -> None:
         """Write where a pod group stands."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from fairlead.api import names, quantity
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import GroupReport
@@ -49,11 +51,18 @@ def group_shown(report: GroupReport) -> dict[str, Any]:
         "expectedStart": _time_shown(report.expected_start),
         "earliestStart": _time_shown(report.earliest_start),
         "latestStart": _time_shown(report.latest_start),
+        "spares": _spares(report),
+        "alternative": msgspec.to_builtins(report.chosen) if report.chosen is not None else None,
     }
 
 
 def _time_shown(at: float | None) -> str | None:
     return None if at is None else timestamp(at)
+
+
+def _spares(report: GroupReport) -> dict[str, Any] | None:
+    spares = report.spares
+    return {"wanted": spares.wanted, "kept": len(spares.nodes), "nodes": list(spares.nodes)} if spares is not None else None
 
 
 def _starts_shown(failed: FailedStarts | None) -> dict[str, Any] | None:

@@ -67,7 +67,8 @@ class Serving:
         if not self._by:
             return pod
         gang = f"{pod.namespace}/{pod.group}"
-        found = self._by.get(grouping.part(gang, grouping.part_of(pod.labels))) or self._by.get(gang)
+        keys = (*(grouping.part(gang, each) for each in grouping.parts_of(pod.labels)), gang)
+        found = next((by for key in keys if (by := self._by.get(key))), None)
         return msgspec.structs.replace(pod, group=min(found)) if found else pod
 
 

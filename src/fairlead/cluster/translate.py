@@ -15,13 +15,14 @@ import structlog
 from fairlead.api import names
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster import convert, device_views, grouping, policies, storage_views, views
+from fairlead.cluster import convert, device_views, grouping, numa, policies, storage_views, views
 from fairlead.cluster.kinds import (
     BUDGET,
     KINDS,
     NAMESPACE,
     NODE,
     NODE_POOL,
+    NODE_TOPOLOGY,
     POD,
     POD_GROUP,
     PRIORITY_CLASS,
@@ -221,6 +222,11 @@ class Translator:
                 events.append(Upsert(convert.node(change.view)))
         return events
 
+    def node_topologies(self, changes: list[Change[numa.NodeResourceTopology]]) -> list[ClusterEvent]:
+        """NodeResourceTopologies, by name."""
+        gone = NODE_TOPOLOGY.name
+        return [Gone(gone, e.key) if e.view is None else Upsert(numa.topology(e.view, e.error)) for e in changes]
+
     def groups(self, changes: list[Change[views.PodGroup]]) -> list[ClusterEvent]:
         """PodGroups, by `namespace/name`."""
         events: list[ClusterEvent] = []
@@ -412,11 +418,12 @@ _TRANSLATIONS: Mapping[str, Callable[[Translator, list[Change[Any]]], list[Clust
         NODE_POOL.name: Translator.node_pools,
         RESERVATION.name: Translator.reservations,
         NODE.name: Translator.nodes,
+        NODE_TOPOLOGY.name: Translator.node_topologies,
         BUDGET.name: Translator.budgets,
         POD_GROUP.name: Translator.groups,
         POD.name: Translator.pods,
     },
-    watched(Watch.ALWAYS) + watched(Watch.ALONE),
+    watched(Watch.ALWAYS) + watched(Watch.ALONE) + watched(Watch.SERVED),
 )
 
 

@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
+from fairlead.api.names import AI_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core import gang_slices
 from fairlead.core.gang_devices import place_members
-from fairlead.core.gang_topology import by_rank, near_of, neighbourhoods
+from fairlead.core.gang_topology import ATTEMPTS, Scattered, by_rank, near_of, neighbourhoods, scattered
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.pods import Near
+from fairlead.core.nodes.whole_domains import first_of, in_order
 from fairlead.core.pods.colocation import Homes, homes, kin
 from fairlead.core.pods.filters.compute_domains import ComputeDomains
 from fairlead.core.pods.filters.network_topology import NetworkTopology
@@ -56,12 +60,13 @@ class ReservedForOthers(NamedTuple):
     code: ReasonCode = ReasonCode.RESERVATION
 
 
-Refused = NoCapacity | OverLimit | ReservedForOthers
+Refused = NoCapacity | OverLimit | ReservedForOthers | Scattered
 
 
 def allocate(state: ClusterState, unit: Unit) -> list[Task] | Refused:
     """Place a unit on free capacity. Returns the tasks placed, or why none was; then nothing changed."""
-    if len(unit.tasks) == 1:
+    near = unit.tasks[0].shape.spec.near
+    if len(unit.tasks) == 1 and (near is None or not near.preferred):  # else it matters to it in which domain it runs
         return _single(state, unit.tasks[0])
     outcome = _gang(state, unit)
     if isinstance(outcome, NoCapacity):
@@ -75,11 +80,13 @@ def _single(state: ClusterState, task: Task) -> list[Task] | Refused:
     limit = state.queues.limits.over_limit(task)
     if limit is not None:
         return OverLimit(limit)
-    row = best_row(state, task)
+    near = task.shape.spec.near
+    row = best_row(state, task, None if near is None or not near.parts else gang_slices.kept_off(state, task))
     if row < 0:
         return NoCapacity()
     state.placement.place(task, row)
-    state.reserved.take(task, row)
+    if state.reserved.holds:
+        state.reserved.take(task, row)
     task.become(TaskState.ASSUMED)
     return [task]
 
@@ -89,9 +96,19 @@ def best_row(state: ClusterState, task: Task, outside: Mask | None = None) -> in
     closed = closed_to(state, task, outside)
     if state.pods.nominated:
         return _beside_nominated(state, task, closed)
+    places = _places(state, task) if state.network.pools else None
+    if places is not None:
+        return first_of(_without(task.ranking.ranked(), closed), places)
     if closed is None:
         return task.ranking.best()
     return _best_of(_without(task.ranking.ranked(), closed))
+
+
+def _places(state: ClusterState, task: Task) -> Ints | None:
+    """In which order domains of the network are used up by a pod that asks for none; None: that is no question."""
+    if task.shape.spec.near is not None or task.pod.profile != AI_PROFILE or task.ranking.strategy.fill == "spread":
+        return None
+    return state.whole_domains.places()
 
 
 def closed_to(state: ClusterState, task: Task, outside: Mask | None = None) -> Mask | None:
@@ -154,12 +171,96 @@ def fits(state: ClusterState, unit: Unit) -> bool:
 def _gang(state: ClusterState, unit: Unit) -> list[Task] | Refused:
     """All of the needed members, then as many of the others as fit."""
     near = near_of(state, unit)
-    return _gang_anywhere(state, unit) if near is None else _gang_near(state, unit, near)
+    if near is None:
+        return _gang_anywhere(state, unit)
+    return _gang_in_slices(state, unit, near) if gang_slices.divided(unit) else _gang_near(state, unit, near)
+
+
+def _gang_in_slices(state: ClusterState, unit: Unit, near: Near) -> list[Task] | Refused:
+    """A gang with slices, or roles in domains of their own: as the search lays it, else slice by slice."""
+    refused: Refused | None = None
+    for laid in islice(gang_slices.plans(state, unit, lambda task: closed_to(state, task)), ATTEMPTS):
+        outcome = _as_laid(state, laid)
+        if isinstance(outcome, list):
+            return outcome + _others(state, unit)
+        refused = outcome
+        if isinstance(refused, OverLimit) and not state.queues.tree.by_row:
+            return refused
+    outcome = _slice_by_slice(state, unit, near)
+    if isinstance(outcome, list):
+        return outcome + _others(state, unit)
+    if isinstance(refused or outcome, NoCapacity):
+        return full_pool(state, unit.tasks[0]) or reserved_for_others(state, unit.tasks[0]) or NoCapacity(ReasonCode.TOPOLOGY)
+    return refused or outcome
+
+
+def _as_laid(state: ClusterState, laid: gang_slices.Laid) -> list[Task] | Refused:
+    """A gang with its needed members on these rows."""
+    mark = state.log.mark()
+    placed: list[Task] = []
+    for task, row in laid:
+        limit = state.queues.limits.over_limit(task, row=row)
+        if limit is not None or not task.ranking.fits_row(row):
+            state.log.rollback(mark)
+            return OverLimit(limit) if limit is not None else NoCapacity(ReasonCode.TOPOLOGY)
+        state.placement.place(task, row)
+        state.reserved.take(task, row)
+        placed.append(task)
+    state.log.commit()
+    for task in placed:
+        task.become(TaskState.ASSUMED)
+    return placed
+
+
+def _others(state: ClusterState, unit: Unit) -> list[Task]:
+    """As many as fit of the members that a gang can do without, one by one."""
+    found: list[Task] = []
+    for task in unit.tasks[unit.need :]:
+        outcome = _single(state, task)
+        found += outcome if isinstance(outcome, list) else []
+    return found
+
+
+def _slice_by_slice(state: ClusterState, unit: Unit, near: Near) -> list[Task] | Refused:
+    """The same where other rules than amounts decide: one slice after the other in the domain where it fits tightest."""
+    mark = state.log.mark()
+    placed: list[Task] = []
+    refused: Refused | None = None
+    for together in gang_slices.blocks(state, unit):
+        for rows in gang_slices.domains_for(state, together):
+            inner = state.log.mark()
+            before = len(placed)
+            with state.network.within(near.gang, rows):
+                refused = _fill_all(state, together, placed)
+            if refused is None:
+                break
+            del placed[before:]
+            state.log.rollback(inner)
+        else:
+            state.log.rollback(mark)
+            return refused or NoCapacity(ReasonCode.TOPOLOGY)
+    state.log.commit()
+    for task in placed:
+        task.become(TaskState.ASSUMED)
+    return placed
+
+
+def _fill_all(state: ClusterState, tasks: list[Task], placed: list[Task]) -> Refused | None:
+    """All of these tasks, shape by shape; why one of them has no place."""
+    by_shape: dict[int, list[Task]] = {}
+    for task in tasks:
+        by_shape.setdefault(task.shape.number, []).append(task)
+    for alike in by_shape.values():
+        if (refused := _fill(state, alike, placed, None)) is not None:
+            return refused
+    return None
 
 
 def _gang_near(state: ClusterState, unit: Unit, near: Near) -> list[Task] | Refused:
     """A gang whose members are to be close to one another: where that is best, else where it is allowed."""
-    refused: Refused | None = None
+    refused: Refused | None = _too_few(state, unit, near) or scattered(state, unit, near, lambda task: closed_to(state, task))
+    if refused is not None:
+        return refused
     for rows in neighbourhoods(state, unit, near, lambda task: closed_to(state, task)):
         with state.network.within(near.gang, rows):
             outcome = _gang_anywhere(state, unit)
@@ -171,6 +272,21 @@ def _gang_near(state: ClusterState, unit: Unit, near: Near) -> list[Task] | Refu
     if near.required and (refused is None or isinstance(refused, NoCapacity)):
         return full_pool(state, unit.tasks[0]) or reserved_for_others(state, unit.tasks[0]) or NoCapacity(ReasonCode.TOPOLOGY)
     return refused or _shut_out(state, unit.tasks[0])
+
+
+def _too_few(state: ClusterState, unit: Unit, near: Near) -> Refused | None:
+    """Why a gang has no place although it may be in any domain; None: it may have one. Of members that are alike only.
+
+    The most frequent question where many gangs wait: too little is free, so no choice of domains needs to be made.
+    """
+    core = list(unit.tasks[: unit.need])
+    first = core[0].shape
+    if near.required or first.spec.devices or first.wants_company or state.queues.tree.by_row:
+        return None
+    if any(task.shape is not first for task in core):
+        return None
+    capacity = _capacity_of(core[0].ranking)
+    return _too_little(state, core, capacity) if capacity < len(core) else None
 
 
 def _gang_anywhere(state: ClusterState, unit: Unit) -> list[Task] | Refused:
@@ -289,14 +405,17 @@ def reserved_for_others(state: ClusterState, task: Task) -> ReservedForOthers | 
 
 def _fill(state: ClusterState, tasks: list[Task], placed: list[Task], outside: Mask | None) -> Refused | None:
     """Place as many of these identical tasks as fit; returns why some did not."""
-    if tasks[0].shape.wants_company or any(
-        not isinstance(each, NetworkTopology | ComputeDomains) for each in tasks[0].ranking.relations
+    near = tasks[0].shape.spec.near
+    if (
+        (near is not None and near.even)
+        or tasks[0].shape.wants_company
+        or any(not isinstance(each, NetworkTopology | ComputeDomains) for each in tasks[0].ranking.relations)
     ):
         return _one_by_one(state, tasks, placed, outside)
     ranking = tasks[0].ranking
     while tasks:
         closed = closed_to(state, tasks[0], outside)
-        rows = lay_out(ranking, len(tasks), ranking.strategy.fill, closed)
+        rows = lay_out(ranking, len(tasks), ranking.strategy.fill, closed, _places(state, tasks[0]))
         if not rows:
             return _shut_out(state, tasks[-1])
         laid = 0
@@ -333,11 +452,12 @@ def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outs
     return None
 
 
-def lay_out(ranking: Ranking, wanted: int, fill: str, closed: Mask | None = None) -> list[int]:
+def lay_out(ranking: Ranking, wanted: int, fill: str, closed: Mask | None = None, places: Ints | None = None) -> list[int]:
     """Rows for up to `wanted` pods of one shape, found in one pass over all nodes.
 
-    `pack`: nodes that hold most of what is wanted first, so that a gang spans few nodes; among
-    these the best score. `spread`: one pod on each node in order of scores, round by round.
+    `pack`: nodes that hold most of what is wanted first, so that a gang spans few nodes; among these the best score, and of
+    equal ones those of the first domains of the network by `places`. `spread`: one pod on each node in order of scores, round
+    by round.
     """
     keys = ranking.ranked()
     held = np.minimum(ranking.counts(), wanted)
@@ -361,8 +481,9 @@ def lay_out(ranking: Ranking, wanted: int, fill: str, closed: Mask | None = None
     most = int(held[rows].max())
     if most == wanted:
         full = rows[held[rows] == wanted]
-        return [int(full[keys[full].argmax()])] * wanted
-    order = rows[np.lexsort((-keys[rows], -held[rows]))]
+        at = int(keys[full].argmax()) if places is None else first_of(keys[full], places[full])
+        return [int(full[at])] * wanted
+    order = rows[np.lexsort((-keys[rows], -held[rows])) if places is None else in_order(keys[rows], held[rows], places[rows])]
     takes = held[order]
     until = int(np.searchsorted(np.cumsum(takes), wanted)) + 1
     rows_of: list[int] = np.repeat(order[:until], takes[:until])[:wanted].tolist()

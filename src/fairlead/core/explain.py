@@ -14,8 +14,9 @@ import numpy as np
 
 from fairlead.api.names import GPU_SHARING_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.allocation import OverLimit, ReservedForOthers, full_pool, reserved_for_others
-from fairlead.core.gang_topology import most, near_of
+from fairlead.core.allocation import OverLimit, ReservedForOthers, closed_to, full_pool, reserved_for_others
+from fairlead.core.gang_slices import divided, refusal
+from fairlead.core.gang_topology import Scattered, most, near_of
 from fairlead.core.mig.parts import sharing_of
 from fairlead.core.model.arrays import RowNumbers
 from fairlead.core.model.nodes import Node
@@ -23,9 +24,19 @@ from fairlead.core.model.pods import Near
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.node_classes import NodeClass
 from fairlead.core.pods.colocation import kin
-from fairlead.core.pods.filters import StaticFilter, devices, first_refusal, gpu_headroom, node_affinity, resources
+from fairlead.core.pods.filters import (
+    StaticFilter,
+    devices,
+    first_refusal,
+    gpu_headroom,
+    node_affinity,
+    node_isolation,
+    resources,
+)
+from fairlead.core.pods.filters.network_topology import NetworkTopology
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.shapes import Shape
+from fairlead.core.pods.static_verdicts import StaticVerdicts
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.reclaimable import Reclaimed, Refused
 from fairlead.core.queues.reservations import Hold
@@ -42,38 +53,30 @@ def no_node(state: ClusterState, ranking: Ranking) -> Reason:
     any node lacks just free resources, since that is what may change by itself.
     """
     nodes, shape = state.nodes, ranking.shape
-    rows = np.fromiter(nodes.rows.values(), np.int32, len(nodes.rows))
     complaints: Counter[str] = Counter()
     codes: Counter[ReasonCode] = Counter()
     quarantined = 0
-    if not len(rows):
+    if not nodes.rows:
         return Reason(ReasonCode.RESOURCES, "0/0 nodes are available.", {"nodes": 0})
-    closed = rows[~nodes.open[rows]]
-    if len(closed):
-        complaints[state.bound.unread.complaint(nodes, (nodes.names[row] for row in closed.tolist()))] += len(closed)
-        codes[ReasonCode.NODE_CLOSED] += len(closed)
-    rows = rows[nodes.open[rows]]
-    admitted = ranking.admitted(rows)
-    classes, counts = np.unique(nodes.classes.column[rows[~admitted]], return_counts=True)
-    for number, count in zip(classes.tolist(), counts.tolist(), strict=True):
+    rows, refused_by_class = state.caches.get(StaticVerdicts).of(ranking)
+    if closed := len(nodes.rows) - len(rows) - sum(count for _, count in refused_by_class):
+        named = (name for name, row in nodes.rows.items() if not nodes.open.item(row))
+        complaints[state.bound.unread.complaint(nodes, named)] += closed
+        codes[ReasonCode.NODE_CLOSED] += closed
+    for number, count in refused_by_class:
         refusal = first_refusal(shape.spec, nodes.classes.known[number])
         if refusal is not None:
             complaints[refusal.complaint(shape.spec, nodes.classes.known[number])] += count
             codes[refusal.CODE] += count
             quarantined += count if _is_quarantine(refusal, shape, nodes.classes.known[number]) else 0
-    rows = rows[admitted]
     names = list(nodes.resources)
     for column, count in resources.short_of(nodes, shape.demand, rows).items():
         complaints["Too many pods" if names[column] == "pods" else f"Insufficient {names[column]}"] += count
         codes[ReasonCode.RESOURCES] += count
     if shape.asks_devices:
         _count_devices(state, ranking, rows, complaints, codes)
-    if shape.leaves_gpu_headroom:
-        enough = rows[resources.fits(nodes, ranking.need, rows)]
-        kept_for_gpus = int((~gpu_headroom.fits(nodes, shape, enough)).sum())
-        if kept_for_gpus:
-            complaints[gpu_headroom.COMPLAINT] += kept_for_gpus
-            codes[ReasonCode.RESOURCES] += kept_for_gpus
+    if shape.minds_neighbours:
+        _count_neighbours(ranking, rows, complaints, codes)
     _count_relations(ranking, complaints, codes)
     if ReasonCode.RESOURCES in codes:
         code = ReasonCode.RESOURCES
@@ -85,6 +88,21 @@ def no_node(state: ClusterState, ranking: Ranking) -> Reason:
     if quarantined:
         numbers["quarantined"] = quarantined
     return Reason(code, f"0/{total} nodes are available: {listed}.", numbers)
+
+
+def _count_neighbours(ranking: Ranking, rows: RowNumbers, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:
+    """Nodes with enough of everything that what else is there keeps a pod off."""
+    nodes, shape = ranking.nodes, ranking.shape
+    enough = rows[resources.fits(nodes, ranking.need, rows)]
+    kept_off: list[tuple[str, int]] = []
+    if shape.leaves_gpu_headroom:
+        kept_off.append((gpu_headroom.COMPLAINT, int((~gpu_headroom.fits(nodes, shape, enough)).sum())))
+    if shape.isolates:
+        kept_off.append((node_isolation.complaint(shape), int((~node_isolation.fits(nodes, shape, enough)).sum())))
+    for complaint, count in kept_off:
+        if count:
+            complaints[complaint] += count
+            codes[ReasonCode.RESOURCES] += count
 
 
 def _unshared(state: ClusterState, rows: RowNumbers) -> Iterator[tuple[str, RowNumbers]]:
@@ -112,9 +130,19 @@ def refused(state: ClusterState, unit: Unit, why: Refused) -> Reason:
         return why.reason
     if isinstance(why, ReservedForOthers):
         return _reserved(state, why)
+    if isinstance(why, Scattered):
+        return _scattered(state, unit, why)
     if isinstance(why, Reclaimed):
         return _reclaimed(state, why)
     return no_row(state, unit.tasks[0]) if len(unit.tasks) == 1 else no_gang(state, unit)
+
+
+def _scattered(state: ClusterState, unit: Unit, why: Scattered) -> Reason:
+    """Why a gang that has places waits for places nearer to each other."""
+    left = max(0, round(why.until - state.services.now))
+    fewer = f"waits for {why.fewest}, at most {left} s more"
+    text = f"would span {why.domains} domains of {why.level} now; {fewer}"
+    return Reason(why.code, text, {"domains": why.domains, "fewest": why.fewest}, unit.key)
 
 
 def no_row(state: ClusterState, task: Task) -> Reason:
@@ -247,7 +275,7 @@ def _no_domain(state: ClusterState, unit: Unit, near: Near) -> Reason | None:
         text = f"must be in one {level}, but no node has the labels of the topology level {level}"
         return Reason(ReasonCode.TOPOLOGY, text, {"domains": 0}, unit.key)
     numbers = {"needed": found.of, "held": found.held, "domains": found.domains, "ceiling": found.ceiling}
-    needs = f"needs {found.of} pods in one {level}"
+    needs = f"needs {found.of} pods in one {level}{_spares_of(unit)}"
     if not found.home and found.ceiling < found.of:
         text = f"{needs}; the largest {level} holds at most {found.ceiling} when empty"
         return Reason(ReasonCode.TOPOLOGY, text, numbers, unit.key)
@@ -259,9 +287,39 @@ def _no_domain(state: ClusterState, unit: Unit, near: Near) -> Reason | None:
     )
 
 
+def _spares_of(unit: Unit) -> str:
+    """How many of the places that a gang needs are spares."""
+    followers = sum(bool(task.pod.leader) for task in unit.tasks)
+    spares = sum(task.pod.spare for task in unit.tasks) - followers
+    parts = [f"{spares} of them for its spare{'s' if spares > 1 else ''}"] if spares else []
+    parts += [f"{followers} of them for followers that are created later"] if followers else []
+    return "".join(f", {each}" for each in parts)
+
+
+def _no_slices(state: ClusterState, unit: Unit) -> Reason | None:
+    """Why the slices, equal parts or roles of a gang have no places; None: they have by amounts."""
+    nears = {task.shape.number: near for task in unit.tasks if (near := task.shape.spec.near) is not None}.values()
+    for near in nears:
+        if near.wrong:
+            return Reason(ReasonCode.TOPOLOGY, f"topology: {near.wrong}", {}, unit.key)
+    for task in {task.shape.number: task for task in unit.tasks}.values():
+        for relation in task.ranking.relations:
+            if isinstance(relation, NetworkTopology) and (stop := relation.stop()) is not None:
+                return Reason(ReasonCode.TOPOLOGY, stop.message, {}, unit.key)
+    found = refusal(state, unit, lambda task: closed_to(state, task))
+    if found is None:
+        return None
+    numbers = {"needed": unit.need, **({"held": found.fits, "wanted": found.wanted} if found.wanted else {})}
+    return Reason(
+        ReasonCode.TOPOLOGY, f"needs {unit.need} pods at once by its topology{_spares_of(unit)}; {found.text}", numbers, unit.key
+    )
+
+
 def no_gang(state: ClusterState, unit: Unit) -> Reason:
     """Why the needed members of a gang do not fit together."""
     near = near_of(state, unit)
+    if near is not None and divided(unit) and (slices := _no_slices(state, unit)) is not None:
+        return slices
     if near is not None and near.required and (spread := _no_domain(state, unit, near)) is not None:
         return spread
     wanted: Counter[int] = Counter(task.shape.number for task in unit.tasks[: unit.need])
@@ -276,7 +334,7 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
         parts.append(f"{min(held, count)} of {count}")
         if tightest is None or held - count < tightest[0]:
             tightest = (held - count, ranking)
-    text = f"needs {unit.need} pods at once; capacity for {', '.join(parts)}"
+    text = f"needs {unit.need} pods at once{_spares_of(unit)}; capacity for {', '.join(parts)}"
     numbers = {"needed": unit.need}
     if tightest is not None and tightest[0] < 0:
         if int(tightest[1].counts().sum()) == 0:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from fairlead.core.nodes.node_classes import CLOSED
-from fairlead.core.pods.filters import ORDER, STATIC, node_affinity
+from fairlead.core.pods.filters import ORDER, STATIC, node_affinity, node_isolation
 from fairlead.core.pods.filters.base import Refusal, Relation, Stop
 from fairlead.core.pods.holdings import Trial
 from fairlead.core.pods.scores.upstream import (
@@ -167,7 +167,7 @@ class _Judge:
             if refusal is not None:
                 return Rejection("NodePorts", refusal, relations[0].complaint)
             relations = relations[1:]
-        short = self._short_of(row)
+        short = self._short_of(row) or self._kept_off(row)
         if short is not None:
             return short
         for relation in relations:
@@ -187,6 +187,12 @@ class _Judge:
         names = list(nodes.resources)
         message = ", ".join("Too many pods" if column == pods else f"Insufficient {names[column]}" for column, _ in lacking)
         return Rejection(_AMOUNTS, Refusal.UNRESOLVABLE if never else Refusal.UNSCHEDULABLE, message)
+
+    def _kept_off(self, row: int) -> Rejection | None:
+        """Whether jobs that have nodes to themselves keep it off, or it is such a job's and others are there."""
+        if not self.shape.isolates or node_isolation.fits_one(self.nodes, self.shape, row):
+            return None
+        return Rejection(node_isolation.PLUGIN, Refusal.UNSCHEDULABLE, node_isolation.complaint(self.shape))
 
     # -- scores --------------------------------------------------------------------------------
 

@@ -65,8 +65,8 @@ class _End:
 
 
 def _confined(tasks: Sequence[Task]) -> bool:
-    """Whether members of a gang must be in one domain of the network."""
-    return any(task.shape.spec.near is not None and task.shape.spec.near.required for task in tasks)
+    """Whether members of a gang, or of a part of it, must be in one domain of the network."""
+    return any((near := task.shape.spec.near) is not None and (near.required or near.team) for task in tasks)
 
 
 class _Play:
@@ -77,6 +77,7 @@ class _Play:
         self.capacity = Capacity(state.nodes, self._running(), state.device_claims.rows_for)
         self.starts: dict[str, float] = {}
         self.share_starts: dict[str, float] = {}  # job -> when it starts at the latest, by its queue's share
+        self.not_before: dict[str, float] = {}  # job -> until when it waits at most for fewer domains of the network
         self._orders = 0
         end_of = {task.pod.uid: self._end(task, now + state.runtimes.remaining(task, now)) for task in self._running()}
         self.ends = list(end_of.values())
@@ -132,6 +133,9 @@ class _Play:
                 continue  # which of devices and amounts serve it depends on the node: foretold once nodes are reserved for it
             if why is not None and why.code in _IN_DOMAINS and _confined(core):
                 continue  # enough may be free, but in no domain: the same
+            if why is not None and why.code is ReasonCode.PREFERRED_TOPOLOGY:
+                wait = self.state.policy.preferred_wait
+                self.not_before.update({unit.tasks[0].job: unit.created + wait for unit in units})
             for task in core:
                 place, _ = shapes.setdefault(task.shape.number, (len(shapes), task.ranking))
                 needs[place] = needs.get(place, 0) + 1
@@ -186,6 +190,9 @@ class _Play:
             self._release(end, 1)
             if not self.ends or self.ends[0].at > at:
                 self._start_all(at)
+        for job, until in self.not_before.items():
+            if job in self.starts:  # enough is free for it: when fewer domains hold it is not known
+                self.starts[job] = max(self.starts[job], until)
         for job, due in self.share_starts.items():
             self.starts[job] = min(self.starts.get(job, due), due)
         for hold in self.state.reserved.of_units():

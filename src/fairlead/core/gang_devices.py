@@ -1,8 +1,9 @@
 """Devices for a gang whose members do not find them one after the other.
 
 The first member takes what it prefers, a whole GPU where a half would do, and the last one finds nothing. So the claims of all
-members are allocated together (`dra/gangs.py`), on the nodes that each could have for everything else. What members need beside
-devices is checked as they are placed: where two of them do not fit a node together, the gang waits.
+members are allocated together (`dra/gangs.py`), on the nodes that each could have for everything else, with the amounts that they
+need of nodes' other resources, those of device plugins included. What is around them (affinity, ports, which GPUs a plugin
+has) is checked as they are placed: where two of them do not fit a node together for that, the gang waits.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from fairlead.core.dra.model import Allocation, Claim, DeviceId
@@ -34,10 +36,27 @@ Closed = Callable[[Task], Mask | None]
 def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> bool:
     """Place members of a gang, all of which have claims, under the undo log; whether that was possible.
 
-    Where it was not, the caller rolls back what was placed.
+    Where it was not, the caller rolls back what was placed. Members whose extended resources device plugins can serve are placed
+    by these first, so that devices are left; only where that fails it is decided for all members together which is served how.
     """
+    served = any(need.served for task in tasks for need in task.shape.spec.devices)
+    mark = state.log.mark()
+    if _place(state, tasks, closed, plugins_first=served):
+        return True
+    if not served:
+        return False
+    state.log.rollback(mark)
+    return _place(state, tasks, closed, plugins_first=False)
+
+
+def _place(state: ClusterState, tasks: list[Task], closed: Closed, *, plugins_first: bool) -> bool:
     claims, nodes = state.device_claims, state.nodes
-    rows = {name: row for name, row in sorted(nodes.rows.items()) if claims.devices.has_devices(row)}
+    served = {nodes.resource(each.resource) for task in tasks for need in task.shape.spec.devices for each in need.served}
+    rows = {
+        name: row
+        for name, row in sorted(nodes.rows.items())
+        if claims.devices.has_devices(row) or any(nodes.alloc[column].item(row) for column in served)
+    }
     uses = Counter(need.claim for task in tasks for need in task.shape.spec.devices if need.claim)
     shared: dict[str, int] = {}
     contents: list[Claim] = []
@@ -48,14 +67,11 @@ def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> boo
         judge = DynamicResources.of(task.ranking.relations)
         if judge is None or judge.stop() is not None:
             return False
-        if _put_beside_plugins(state, task, judge, closed(task)):
+        if plugins_first and _put_beside_plugins(state, task, judge, closed(task)):
             continue
-        own, together = [], []
+        together: list[int] = []
         for need in task.shape.spec.devices:
-            if need.served:
-                own.append(claims.wants.content(need.content))
-                continue
-            if need.claim and claims.allocation_of(need.claim) is not None:
+            if need.served or (need.claim and claims.allocation_of(need.claim) is not None):
                 continue
             failed.update(claims.failures.of_claim(need.claim))
             if uses[need.claim] > 1 and need.claim:
@@ -63,21 +79,67 @@ def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> boo
                     shared[need.claim] = len(contents)
                     contents.append(claims.wants.content(need.content))
                 together.append(shared[need.claim])
-            else:
-                own.append(claims.wants.content(need.content))
-        shut = closed(task)
-        where = frozenset(name for name, row in rows.items() if _may_have(task, judge, row, shut))
-        members.append(gangs.Member(task.pod.uid, tuple(own), tuple(together), where))
+        members.append(_member(state, task, judge, rows, closed(task), shared, together))
         left.append(task)
     if not left:
         return True
-    places = [place for row in rows.values() if (place := claims.devices.place_of(row)) is not None]
+    possible = frozenset().union(*(each.nodes or () for each in members))
+    columns = sorted({int(name) for each in members for form in each.forms for name, _ in form.amounts})
+    places = [
+        msgspec.structs.replace(place, amounts={str(column): max(0, nodes.free[column].item(row)) for column in columns})
+        for name, row in rows.items()
+        if name in possible and (place := claims.devices.place_of(row)) is not None
+    ]
     held = claims.devices.held.closing(failed) if failed else claims.devices.held
     found = gangs.allocate_gang(places, held, members, contents, claims.classes, allocator.PACKED)
     if isinstance(found, Refusal):
         return False
     given = {key: found.shared[at] for key, at in shared.items()}
     return all(_put(state, task, placed, given) for task, placed in zip(left, found.members, strict=True))
+
+
+def _member(
+    state: ClusterState,
+    task: Task,
+    judge: DynamicResources,
+    rows: dict[str, int],
+    shut: Mask | None,
+    shared: dict[str, int],
+    together: list[int],
+) -> gangs.Member:
+    """A member as it is served on each node where it may run: what a node's device plugins serve is no claim there."""
+    claims = state.device_claims
+    by_form: dict[gangs.Form, list[str]] = {}
+    forms: dict[tuple[object, ...], gangs.Form] = {}
+    for name, row in rows.items():
+        if not _may_have(task, judge, row, shut):
+            continue
+        way = tuple(judge.served_on(row, need) for need in task.shape.spec.devices)
+        form = forms.get(way)
+        if form is None:
+            own = []
+            amounts = dict(task.shape.demand)
+            for need in task.shape.spec.devices:
+                if need.served:
+                    content = judge.content_on(row, need)
+                    own += [content] if content is not None else []
+                    by_claim = {each.resource for each in judge.served_on(row, need)}
+                    amounts |= {
+                        state.nodes.resource(each.resource): each.amount for each in need.served if each.resource not in by_claim
+                    }
+                elif need.claim not in shared and not (need.claim and claims.allocation_of(need.claim) is not None):
+                    own.append(claims.wants.content(need.content))
+            form = forms[way] = gangs.Form(tuple(own), tuple((str(column), amount) for column, amount in sorted(amounts.items())))
+        by_form.setdefault(form, []).append(name)
+    (first, names), *others = by_form.items() if by_form else [(gangs.Form(), [])]
+    return gangs.Member(
+        task.pod.uid,
+        first.claims,
+        tuple(together),
+        frozenset(names).union(*(each for _, each in others)),
+        first.amounts,
+        tuple((frozenset(each), form) for form, each in others),
+    )
 
 
 def _put_beside_plugins(state: ClusterState, task: Task, judge: DynamicResources, closed: Mask | None) -> bool:
@@ -102,8 +164,8 @@ def _may_have(task: Task, judge: DynamicResources, row: int, closed: Mask | None
     """Whether a row would do for a task but for the devices that are to be allocated."""
     if (closed is not None and closed[row]) or not task.ranking.fits_alone(row) or not judge.reaches(row):
         return False
-    if any(need.served != judge.served_on(row, need) for need in task.shape.spec.devices):
-        return False  # some of its resources are had from device plugins there: such members are placed one by one
+    if not judge.claims_can_be_had(row):
+        return False
     return _fits_others(task, row)
 
 
@@ -116,8 +178,10 @@ def _fits_others(task: Task, row: int) -> bool:
 def _put(state: ClusterState, task: Task, placed: gangs.Placed, shared: dict[str, Allocation | None]) -> bool:
     """Place one member where the devices were found; False where it does not fit beside the others, or is beyond a limit."""
     claims, row = state.device_claims, state.nodes.rows[placed.node]
+    judge = DynamicResources.of(task.ranking.relations)
     if (
-        not task.ranking.fits_alone(row)
+        judge is None
+        or not task.ranking.fits_alone(row)
         or not _fits_others(task, row)
         or state.queues.limits.over_limit(task, row=row) is not None
     ):
@@ -126,9 +190,8 @@ def _put(state: ClusterState, task: Task, placed: gangs.Placed, shared: dict[str
     own = iter(placed.allocations)
     for use, need in zip(task.pod.claims, task.shape.spec.devices, strict=True):
         if need.served:
-            found = next(own)
-            if found is not None:
-                decided[key_of(task.pod.uid, use)] = found
+            if judge.content_on(row, need) is not None:
+                decided[key_of(task.pod.uid, use)] = next(own)
             continue
         if need.claim and claims.allocation_of(need.claim) is not None:
             continue

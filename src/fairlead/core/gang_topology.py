@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.pods import Near
 from fairlead.core.nodes.network import Level, rows_in
@@ -214,6 +215,50 @@ def could_hold(state: ClusterState, unit: Unit, near: Near, at_most: int) -> Ite
     domains.sort(key=lambda domain: (-int(now[domain]), level.name(domain)))
     for domain in domains[:at_most]:
         yield rows_in(level, domain, state.nodes.count)
+
+
+class Scattered(NamedTuple):
+    """A gang has places, but in more domains of its preferred level than it needs.
+
+    domains: how many now, fewest: how many were they empty. until: when it starts all the same, seconds since the epoch.
+    """
+
+    level: str
+    domains: int
+    fewest: int
+    until: float
+    code: ReasonCode = ReasonCode.PREFERRED_TOPOLOGY
+
+
+def scattered(state: ClusterState, unit: Unit, near: Near, closed: Closed) -> Scattered | None:
+    """Why a gang is to wait for places nearer to each other; None: it is not, or has no place at all now.
+
+    Counted kind by kind, so never more domains than it would get: in doubt it starts.
+    """
+    until = unit.created + state.policy.preferred_wait
+    if not state.policy.preferred_wait or until <= state.services.now or not near.preferred:
+        return None
+    if not all(map(state.network.knows, (near.preferred, *near.required))):
+        return None
+    level = state.network.level(near.preferred)
+    if state.network.home(near.gang, level):
+        return None
+    ideal = _domains(_ceilings(state, unit, near, level))
+    kinds = _kinds(unit, near, closed)
+    sums = _by_domain(kinds, level)
+    now = _domains([(kind.wanted, each) for kind, each in zip(kinds, sums, strict=True)])
+    return Scattered(near.preferred, now, ideal, until) if 0 < ideal < now else None
+
+
+def _domains(kinds: list[tuple[int, Ints]]) -> int:
+    """The fewest domains that hold so many of each kind, kind by kind; 0: all together do not. Shapes (domains,)."""
+    found = 0
+    for wanted, sums in kinds:
+        total = np.cumsum(np.sort(sums)[::-1])
+        if not len(total) or total[-1] < wanted:
+            return 0
+        found = max(found, int(np.searchsorted(total, wanted)) + 1)
+    return found
 
 
 def by_rank(state: ClusterState, tasks: list[Task], rows: list[int]) -> tuple[list[Task], list[int]]:

@@ -9,8 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.api.pressure import KINDS
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.model.units import WHOLE
+from fairlead.core.nodes.tenants import Tenants
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import PLACED, Placeholder, Task, TaskState
 from fairlead.core.queues.meters import Meter
@@ -57,6 +59,8 @@ class Walk:
         wrong = _accounts(state, changed) + _devices(state, changed)
         if changed or around != self._around:
             wrong += _surroundings(state, placed) + _placeholders(state, placed) + _seats(state, placed)
+            wrong += _numa(state, placed)
+            wrong += _neighbours(state, placed)
         self._around = around
         charges = _charges(state)
         if changed or charges != self._charges:
@@ -114,6 +118,36 @@ def _seats(state: ClusterState, placed: Placed) -> list[str]:
     return state.network.problems(
         (task.shape.spec.near, task.row) for task in tasks if task.shape.spec.near is not None and not task.pod.terminating
     )
+
+
+def _numa(state: ClusterState, placed: Placed) -> list[str]:  # noqa: ARG001 - as the others
+    """What is free of NUMA nodes is what pods there do not have."""
+    return state.numa.problems()
+
+
+def _neighbours(state: ClusterState, placed: Placed) -> list[str]:
+    """What pods use of what those of a node share, and whose pods are where, are counted as they are placed."""
+    nodes, wrong = state.nodes, []
+    for row, there in placed.items():
+        used = [sum(task.shape.spec.pressure[kind] for task in there if task.shape.spec.pressure) for kind in range(len(KINDS))]
+        if nodes.contention.pods[:, row].tolist() != used:
+            wrong.append(f"node {nodes.names[row]} counts pressures {nodes.contention.pods[:, row].tolist()}, not {used}")
+    if not nodes.tenants.active:
+        return wrong
+    fresh = Tenants(UndoLog(), nodes.capacity)
+    for row, there in placed.items():
+        for task in there:
+            fresh.add(task.shape, row, 1)
+    for uid, row in state.in_flight.lingering.items():
+        fresh.add(state.tasks[uid].shape, row, 1)
+    jobs = {task.shape.spec.isolated for there in placed.values() for task in there} - {""}
+    for what, counted, right in [
+        ("tenants", nodes.tenants.counted(), fresh.counted()),
+        *((f"tenants of {job}", nodes.tenants.counted_of(job), fresh.counted_of(job)) for job in sorted(jobs)),
+    ]:
+        if counted != right:
+            wrong.append(f"{what} are counted as {counted}, not {right}")
+    return wrong
 
 
 def _free(state: ClusterState) -> list[str]:
@@ -408,7 +442,7 @@ def _gangs(state: ClusterState) -> list[str]:
             continue
         placed = gang.placed()
         if 0 < len(placed) < gang.needed:
-            known = [task for task in gang.tasks.values() if task.pod.placeholder]
+            known = [task for task in gang.tasks.values() if task.pod.placeholder and not task.pod.spare]
             if len(placed) < len(known) or any(task not in known for task in placed):
                 wrong.append(f"gang {key} has {len(placed)} of {gang.needed} members placed")
     return wrong

@@ -10,18 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.core.actions import backoff
+from fairlead.core.actions.alternatives import choose_alternatives
 from fairlead.core.actions.defragment import empty_nodes
 from fairlead.core.actions.ending import dismantle, end_overtime
 from fairlead.core.actions.heads import bound_waits
 from fairlead.core.actions.kept_places import bring_back, redeem_holds, start_free_places
+from fairlead.core.actions.nominated import hold_again
 from fairlead.core.actions.outwait import hurry, note_freed, release_late, report_waiting
 from fairlead.core.actions.refusals import notify, report_overdue
 from fairlead.core.actions.requeue import must_requeue, requeue, requeue_after_backoff
 from fairlead.core.actions.reserve import renew, reserve
 from fairlead.core.actions.serve import refuse_again, serve
+from fairlead.core.actions.spares import hand_over, refill, releasing, replace
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption import cycles, victims
+from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -31,12 +35,17 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     now: seconds since the epoch; the only clock there is. budget: work, not time, so that the
     result does not depend on the machine; a pass cut short goes on where it stopped.
     """
-    guard = state.isolation.guard
+    guard, first = state.isolation.guard, state.belonging.believes
     # 1. Gangs whose members changed become units again, backoffs end, shares follow what is held and asked for.
     _begin(state, now)
     # 2. Tasks whose victims are gone start in the places held for them, or in other free ones.
+    if first and state.pods.nominated:
+        yield from hold_again(state, now)
     yield from redeem_holds(state, now)
     yield from bring_back(state, now)
+    if state.spares.keys:
+        yield from replace(state, now)
+        yield from hand_over(state, now)
     with guard("departures"):
         yield from release_late(state, now)
         yield from hurry(state, now)
@@ -55,7 +64,7 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
             yield from serve(state, unit, now)
         if served.failed:
             yield from state.isolation.drain()
-    # 6. What is left serves those that still wait: places for units that are held, what heads need, whole nodes.
+    # 6. What is left serves those that still wait: places for units that are held, what heads need, whole nodes, other forms.
     if unit is None:
         with guard("departures"):
             yield from start_free_places(state, now, last=True)
@@ -65,13 +74,16 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     if not state.isolation.rests("defragment"):
         with guard("defragment"):
             yield from empty_nodes(state, now)
+    yield from choose_alternatives(state, now)
+    if unit is None and state.spares.asking:
+        refill(state)
     # 7. Jobs that have run for their time limits are ended; suspensions without an answer become evictions.
-    yield from end_overtime(state, now)
+    yield from releasing(state, end_overtime(state, now))
     with guard("suspended"):
         yield from state.suspended.unanswered(now)
     # 8. Gangs that do not start in time, or run in part and cannot be completed, are evicted.
-    yield from state.starts.judge(now, state.suspended.targets)
-    yield from dismantle(state, now)
+    yield from releasing(state, state.starts.judge(now, state.suspended.targets))
+    yield from releasing(state, dismantle(state, now))
     # 9. Reasons are published: why work waits, and what users should know of what runs; usage is recorded.
     yield from _report(state, now)
 
@@ -108,11 +120,15 @@ def _next(state: ClusterState, now: float) -> Unit | None:
         if unit is None:
             state.queues.waiting.backoff.end()
             return None
-        pending_class = backoff.stands_by(unit)
-        if pending_class is not None:
+        pending_class = pending_class_of(unit)
+        if pending_class is None:
+            return unit
+        if backoff.stands_by(pending_class):
             backoff.try_again(state, pending_class)
             continue
-        reason = backoff.refused_again(state, unit, now)
+        if pending_class.lacks_place is None:
+            return unit
+        reason = backoff.refused_again(state, pending_class, unit, now)
         if reason is None:
             return unit
         with state.isolation.guard("serve", unit):

@@ -40,6 +40,12 @@ class Rule(NamedTuple):
 
 OF_SCHEDULER = (
     Rule("nodes to place on; default queues and labels of namespaces", "", "nodes namespaces", _WATCH),
+    Rule(
+        "NUMA nodes of nodes, where an exporter publishes them: no pod is sent where its kubelet would refuse it",
+        "topology.node.k8s.io",
+        "noderesourcetopologies",
+        _WATCH,
+    ),
     Rule("pods that wait and run; a preempted one is deleted, as by kube-scheduler", "", "pods", f"{_READ} delete"),
     Rule("to place and to evict", "", "pods/binding pods/eviction", "create"),
     Rule("why a pod waits, and that it is preempted", "", "pods/status", "patch"),
@@ -56,7 +62,7 @@ OF_SCHEDULER = (
         _WATCH,
     ),
     Rule(
-        "devices, from the first pod on with ResourceClaims or resources that a DeviceClass may serve",
+        "devices, once there are slices, or pods with ResourceClaims or resources that a DeviceClass may serve",
         "resource.k8s.io",
         "resourceslices deviceclasses resourceclaimtemplates",
         _WATCH,

@@ -30,6 +30,7 @@ from fairlead.operator.jobs.controller import Jobs
 from fairlead.operator.jobs.counters import Counters as JobCounters
 from fairlead.operator.jobs.hardware import CONDITIONS
 from fairlead.operator.jobs.limits import Bounds
+from fairlead.operator.measured import Measured
 from fairlead.operator.mig.controller import MigReconfiguration
 from fairlead.operator.provisioning import Provisioning
 from fairlead.operator.recorder import Recorder
@@ -131,6 +132,7 @@ class Operator:
             self.provisioning.hands_changed,
             self.mig.hands_changed,
         ]
+        self.measured = Measured(prometheus, client, speed=speed) if prometheus is not None else None
         self.recorder: Recorder | None = None
         if options.history:
             keep, url = options.history_keep, options.history
@@ -147,6 +149,7 @@ class Operator:
             "pods.watch": self.jobs.pods_informer,
             "nodes.watch": self.jobs.hardware.informer,
             "classes.watch": self.jobs.classes_informer,
+            "pools.watch": self.jobs.pools_informer,
             **self.jobs.creation.quotas.informers,
         }
         self._watching: list[asyncio.Task[None]] = []  # begun while another process led
@@ -224,6 +227,8 @@ class Operator:
             "idleness": self.jobs.idleness.run,
             "jobs.queue": self.jobs.queue.run,
         }
+        if self.measured is not None:
+            parts["measured"] = self.measured.run
         if self.recorder is not None:
             parts["history"] = self.recorder.run
         with _refusing():  # another process, of the version that the database has, may lead

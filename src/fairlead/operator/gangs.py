@@ -8,7 +8,7 @@ One that an earlier version made under another name stays the object's (`fairlea
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,9 @@ import msgspec
 import structlog
 
 from fairlead.api import names
+from fairlead.api.kinds.common import LONGEST_LEVEL, Topology
 from fairlead.cluster import grouping, views
+from fairlead.cluster.followers import Form, written
 from fairlead.cluster.grouping import is_upstream
 from fairlead.cluster.kubernetes.client import ApiError, Client, encode
 from fairlead.cluster.kubernetes.discovery import served
@@ -42,7 +44,7 @@ class _Object(msgspec.Struct, rename="camel"):
 
     def manifest(self) -> Manifest:
         """As the kinds' own files read it."""
-        return {"metadata": {"name": self.metadata.name}, "spec": self.spec}
+        return {"metadata": {"name": self.metadata.name, "annotations": self.metadata.annotations or {}}, "spec": self.spec}
 
 
 class Gangs:
@@ -113,10 +115,10 @@ class Gangs:
             return
         manifest = found.manifest()
         if kind.ours(manifest) and self._serves(kind, found, manifest):
-            serves = kind.serves(manifest)
+            serves, followers = kind.serves(manifest), kind.followers(manifest)
             for gang, needed in kind.gangs(manifest).items():
                 name = await self._name_of(found.metadata, gang)
-                await self._ensure(kind, found.metadata, name, needed, serves.get(gang, ()))
+                await self._ensure(kind, found, name, needed, serves.get(gang, ()), followers.get(gang, ()))
 
     def _serves(self, kind: Workload, found: _Object, manifest: Manifest) -> bool:
         """Whether this release serves the queue of an object. Where there are others, its PodGroups name that queue."""
@@ -156,7 +158,10 @@ class Gangs:
             raise
         return msgspec.json.decode(body, type=views.PodGroup)
 
-    async def _ensure(self, kind: Workload, owner: views.Metadata, name: str, needed: int, serves: tuple[str, ...]) -> None:
+    async def _ensure(
+        self, kind: Workload, found: _Object, name: str, needed: int, serves: tuple[str, ...], followers: tuple[Form, ...]
+    ) -> None:
+        owner = found.metadata
         path = f"/apis/{names.API_VERSION}/namespaces/{owner.namespace}/podgroups"
         labels = owner.labels or {}
         spec: Manifest = {"minMember": needed}
@@ -164,11 +169,16 @@ class Gangs:
             spec["queue"] = queue
         if labels.get(names.SERVICE_CLASS_LABEL):
             spec["serviceClass"] = labels[names.SERVICE_CLASS_LABEL]
+        if topology := _topology(owner.annotations, kind.level(found.manifest())):
+            spec["topology"] = topology
         reference = {"apiVersion": kind.api_version, "kind": kind.kind, "name": owner.name, "uid": owner.uid, "controller": True}
         metadata: Manifest = {"name": name, "namespace": owner.namespace, "ownerReferences": [reference]}
         metadata["annotations"] = {**provisioning(owner.annotations), **stamp(owner.annotations)}
         if serves:
             metadata["annotations"][names.SERVES_ANNOTATION] = " ".join(serves)
+        following = written(followers) if followers else None
+        if following:
+            metadata["annotations"][names.FOLLOWERS_ANNOTATION] = following
         marks = {names.UPSTREAM_LABEL: "true"} if is_upstream(f"{owner.namespace}/{name}") else {}
         metadata["labels"] = marks
         body = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "metadata": metadata, "spec": spec}
@@ -186,9 +196,15 @@ class Gangs:
         if not _owned(group.metadata, owner):
             self._report_other(kind, owner, group)
             return
+        given, levels = group.spec.topology or Topology(), spec.get("topology") or {}
         asks = group.spec.min_member, group.spec.queue or "", {**(group.metadata.labels or {}), **marks}
-        if asks != (needed, spec.get("queue", ""), group.metadata.labels or {}):
+        same = not levels or (given.required, given.preferred) == (levels.get("required"), levels.get("preferred"))
+        same = same and (group.metadata.annotations or {}).get(names.FOLLOWERS_ANNOTATION) == following
+        if asks != (needed, spec.get("queue", ""), group.metadata.labels or {}) or not same:
             changed = {"resourceVersion": group.metadata.resource_version, "labels": marks}
+            changed["annotations"] = {names.FOLLOWERS_ANNOTATION: following}
+            if levels:
+                spec["topology"] = {"required": None, "preferred": None, **levels}
             patch = {"metadata": changed, "spec": {"queue": None, **spec}}
             await self.client.patch(f"{path}/{name}", encode(patch), _MERGE)
 
@@ -199,6 +215,19 @@ class Gangs:
             self._reported[owner.uid] = group.metadata.uid
             message = f"its PodGroup {group.metadata.name} belongs to {other.kind} {other.name}: rename one of them"
             self.faults.write_event(owner.key, "NameTaken", message, About(kind.api_version, kind.kind), owner.uid)
+
+
+def _topology(annotations: Mapping[str, str] | None, level: str) -> Manifest:
+    """What a workload asks for by its spec, or by KAI's annotations, in labels of nodes; KAI's Topology objects are not read.
+
+    level: that its spec requires; empty: none.
+    """
+    given = annotations or {}
+    levels = (
+        ("required", level or given.get(names.KAI_REQUIRED_ANNOTATION)),
+        ("preferred", given.get(names.KAI_PREFERRED_ANNOTATION)),
+    )
+    return {field: level for field, level in levels if level and len(level) <= LONGEST_LEVEL}
 
 
 def _owned(metadata: views.Metadata, owner: views.Metadata) -> bool:

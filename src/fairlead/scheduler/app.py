@@ -25,7 +25,7 @@ from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.cluster.kubernetes.lease import Elector, until
-from fairlead.cluster.port import Cluster, ClusterEvent, Synced
+from fairlead.cluster.port import Cluster, ClusterEvent, DevicesFailed, PastFailure, Synced
 from fairlead.core.state.cluster import ClusterState
 from fairlead.observability.ending import on_signals
 from fairlead.observability.endpoints import NOT_SYNCED, served
@@ -146,6 +146,7 @@ class Scheduler:
             renew_deadline=options.lease_renew,
             retry=options.lease_retry,
             identity=identity,
+            annotations=self.kubernetes.failed_devices.annotations,
         )
         self.kubernetes.instance = self.elector.identity
         self.applier = Applier(
@@ -160,6 +161,7 @@ class Scheduler:
             self.core.show(_SNAPSHOT_REST)
         self.metrics = Metrics(self._values)
         self._gathered: list[ClusterEvent] = []
+        self._past_failures: tuple[PastFailure, ...] = ()  # of devices, that the leader before this one has kept
         self._standby: Standby | None = None  # while another process leads
 
     def stop(self) -> None:
@@ -215,6 +217,10 @@ class Scheduler:
             if any(isinstance(event, Synced) for event in events):
                 log.info("standby", objects=len(self._standby))
             return
+        if (failures := self._past_failures) and any(isinstance(event, Synced) for event in events):
+            self._past_failures = ()
+            others = [event for event in events if not isinstance(event, Synced)]
+            events = [*others, DevicesFailed(failures), Synced()]
         # Events of one moment go together: waking the core for each would have the threads fight for the interpreter.
         if not self._gathered:
             asyncio.get_running_loop().call_later(_GATHER, self._flush)
@@ -251,6 +257,7 @@ class Scheduler:
 
     async def _lead(self) -> None:
         """The core starts deciding only here."""
+        self._past_failures = self.kubernetes.failed_devices.take_over(self.elector.found)
         namespace, pod = self.options.service_namespace, self.options.pod_address
         async with asyncio.TaskGroup() as group:
             group.create_task(self.cluster.run(self._take) if self._standby is None else self._take_over())

@@ -10,7 +10,20 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.cluster.port import Cluster, ClusterEvent
-from fairlead.core.model.transactions import Deallocate, Evict, Fault, Kept, Overdue, Place, Preempt, Refuse, Resume, Unread, Warn
+from fairlead.core.model.transactions import (
+    Choose,
+    Deallocate,
+    Evict,
+    Fault,
+    Kept,
+    Overdue,
+    Place,
+    Preempt,
+    Refuse,
+    Resume,
+    Unread,
+    Warn,
+)
 from fairlead.scheduler.outputs import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble, Verdict
 from fairlead.scheduler.writing.bindings import Bindings
 from fairlead.scheduler.writing.context import Context
@@ -52,6 +65,7 @@ class Applier:
             Evict: evictions.take_down,
             Refuse: messages.refuse,
             Overdue: messages.overdue,
+            Choose: messages.choose,
             Warn: messages.warn,
             Unread: messages.unread,
             Fault: messages.fault,

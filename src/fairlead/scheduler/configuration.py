@@ -63,6 +63,13 @@ class Placement(_Section, frozen=True):
     strategy: Annotated[str, _is("Placement strategy: `ai`, `binpack`, `spread` or `fgd`.")] = "ai"
     strategy_options: Annotated[dict[str, Any], _is("Options of the strategy.")] = {}
     head_blocks: Annotated[bool, _is("The first job of a queue that does not fit blocks all later jobs of the queue.")] = False
+    preferred_topology_wait_seconds: Annotated[
+        _NotNegative,
+        _is(
+            "How long a gang waits at most for as few domains of its preferred topology level as it needs, "
+            "while other jobs go first. 0: it starts in more domains at once."
+        ),
+    ] = 0.0
     keep_per_free_gpu: PerFreeGpu = PerFreeGpu()
 
 
@@ -247,6 +254,7 @@ class Configuration(_Section, frozen=True):
             strategy_options=self.placement.strategy_options,
             gpu_parts=self.gpu_sharing.table(),
             head_blocks=self.placement.head_blocks,
+            preferred_wait=self.placement.preferred_topology_wait_seconds,
             pods_per_free_gpu=self.placement.keep_per_free_gpu.pods,
             cpu_per_free_gpu=self.placement.keep_per_free_gpu.milli_cpu,
             charge_foreign=self.charge_foreign_pods,

@@ -19,6 +19,7 @@ from fairlead.cluster.port import (
     BindFailed,
     Bound,
     ClusterEvent,
+    DevicesFailed,
     DevicesKnown,
     EvictFailed,
     Gone,
@@ -212,6 +213,8 @@ class CoreLoop:
         elif isinstance(event, BindFailed):
             state.bind_failed(event.uid, now, event.devices)
             self.reports.groups.mark_of(event.uid)
+        elif isinstance(event, DevicesFailed):
+            state.claims.remember_failures([(each.at, each.failed) for each in event.failures], now)
         elif isinstance(event, EvictFailed):
             state.evictions.failed(event.uid, now, by_budget=event.by_budget)
         elif isinstance(event, Gone):

@@ -39,6 +39,7 @@ ADVICE = {
     "QuotaExceeded": "Wait for other non-preemptible jobs to end, raise the quota of its queue, or use a preemptible class.",
     "Topology": "Pod affinity or topology spread excludes every node, or no domain of the network holds its whole gang. It "
     "starts when pods that are in the way end; or relax the rule.",
+    "PreferredTopology": "It starts when enough is free in fewer domains, or when the time that the message states is over.",
     "Volumes": "No node has access to its volumes: use another storage class, or a volume in another zone.",
     "UserLimit": "It starts when other jobs of its user in the queue end, or when the perUser limits of the queue are raised.",
     "AdmittedStays": "Undo the change, or submit the job again: a placed job keeps the values that it was admitted with.",
@@ -98,6 +99,7 @@ class Explanation(msgspec.Struct, frozen=True):
     place it; would_evict: its victims there. quarantined: nodes that are kept from it, until when and why. reconfigured: nodes
     that get another configuration of MIG for it. blocked_by: the pending job that would preempt it at once, so that it
     evicts no pod. gpu_parts: of `gpus` what partitions and replicas are.
+    spares: how many spare places it asks for; spare_nodes: the node of each that is kept.
     """
 
     object: str
@@ -132,6 +134,8 @@ class Explanation(msgspec.Struct, frozen=True):
     earliest_start: str | None = None
     latest_start: str | None = None
     gpu_parts: list[GpuRequest] = []
+    spares: int = 0
+    spare_nodes: list[str] = []
 
 
 def bare(name: str, **known: Any) -> Explanation:
@@ -173,6 +177,7 @@ def explained(
     state: ClusterState, tasks: list[Task], gang: Gang | None, name: str, now: float, start: Expected | None
 ) -> Explanation:
     """The explanation of a job by the state. start: when it is expected to start."""
+    tasks = [task for task in tasks if not task.pod.spare]
     queue = tasks[0].queue if tasks else (gang.group.queue if gang is not None and gang.group is not None else "")
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE, TaskState.HELD)]
     placed = [task for task in tasks if task.state is TaskState.BOUND]
@@ -204,6 +209,8 @@ def explained(
         advice=advice_of(reason) if reason is not None else None,
         blocked_by=blocked_by(state, unit) if unit is not None else None,
         gpu_parts=_gpu_parts(state, tasks),
+        spares=state.spares.wanted(gang) if gang is not None else 0,
+        spare_nodes=list(state.spares.nodes(gang)) if gang is not None else [],
     )
 
 
@@ -261,7 +268,7 @@ def find(state: ClusterState, kind: str, namespace: str, name: str) -> tuple[lis
         return (list(gang.tasks.values()) if gang is not None else []), gang
     if kind == "aijob":
         return _of_ai_job(state, namespace, name)
-    ours = (task for task in state.tasks.values() if task.pod.ours and task.pod.namespace == namespace)
+    ours = (task for task in state.tasks.values() if task.pod.ours and task.pod.namespace == namespace and not task.pod.spare)
     if kind == "job":
         tasks = [task for task in ours if task.pod.root == f"batch/v1/Job/{name}"]
         if not tasks:
@@ -285,7 +292,7 @@ def _of_ai_job(state: ClusterState, namespace: str, name: str) -> tuple[list[Tas
     ]
     gang = state.gangs.get(f"{namespace}/{name}")
     if not found and gang is not None:  # suspended: placeholders wait for them
-        found = [task for task in gang.tasks.values() if task.pod.placeholder]
+        found = [task for task in gang.tasks.values() if task.pod.placeholder and not task.pod.spare]
     found.sort(
         key=lambda task: (task.unit is None, task.unit.rank if task.unit is not None else (), task.pod.created, task.pod.uid)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api.reasons import Reason
-from fairlead.core.model.groups import Completed
+from fairlead.core.model.groups import Chosen, Completed, SparePlaces
 from fairlead.core.model.queues import ForecastRecord, RunTimeRecord, UsageRecord
 from fairlead.core.model.starts import FailedStarts
 from fairlead.core.model.transactions import PodRef, Transaction
@@ -23,6 +23,8 @@ class GroupStatus(msgspec.Struct, frozen=True, tag=True):
     failed_starts: FailedStarts | None = None
     earliest_start: float | None = None
     latest_start: float | None = None
+    chosen: Chosen | None = None
+    spares: SparePlaces | None = None
 
     def foretells(self) -> tuple[float | None, ...]:
         """When it is expected to start."""
@@ -30,7 +32,8 @@ class GroupStatus(msgspec.Struct, frozen=True, tag=True):
 
     def urgent(self) -> tuple[object, ...]:
         """What is written at once when it changes."""
-        return self.phase, self.scheduled, self.completed, self.failed_starts, self.reason and self.reason.code
+        code = self.reason and self.reason.code
+        return self.phase, self.scheduled, self.completed, self.failed_starts, code, self.chosen, self.spares
 
     def counts_only(self, reported: GroupStatus | None) -> bool:
         """Whether it differs from what was reported only in how many are scheduled."""

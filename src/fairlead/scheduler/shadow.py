@@ -202,10 +202,10 @@ class ShadowCluster:
         """Remember the victim."""
         return await self.evict(pod, dry_run=False)
 
-    async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
+    async def nominate(self, pod: PodRef, node: str, reason: Reason | None = None) -> None:
         """Nothing."""
 
-    async def refuse(self, pod: PodRef, reason: Reason) -> None:
+    async def refuse(self, pod: PodRef, reason: Reason, *, withdraw: bool = False) -> None:
         """Report why the pod would wait."""
         self._report(Waiting(self._clock(), pod.key, str(reason.code), reason.message))
 

@@ -12,6 +12,7 @@ from fairlead.cluster.kinds import (
     NAMESPACE,
     NODE,
     NODE_POOL,
+    NODE_TOPOLOGY,
     OF_OBJECT,
     POD,
     POD_GROUP,
@@ -50,6 +51,10 @@ _TAKEN: Mapping[str, tuple[_Taken, _Removed]] = complete(
             lambda state, key: state.remove_reservation(key),
         ),
         NODE.name: (lambda state, about: state.upsert_node(about), lambda state, key: state.remove_node(key)),
+        NODE_TOPOLOGY.name: (
+            lambda state, about: state.numa.upsert(about),
+            lambda state, key: state.numa.remove(key),
+        ),
         BUDGET.name: (lambda state, about: state.upsert_budget(about), lambda state, key: state.remove_budget(key)),
         POD_GROUP.name: (lambda state, about: state.upsert_group(about), lambda state, key: state.remove_group(key)),
         POD.name: (lambda state, about: state.upsert_pod(about), lambda state, key: state.remove_pod(key)),

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from fairlead.api import names
+from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import translate
 from fairlead.cluster.kinds import POD_GROUP, QUEUE, Watch, watched
 from fairlead.cluster.port import ClusterEvent, DevicesKnown, Synced
@@ -27,7 +28,7 @@ from fairlead.core import invariants
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.transactions import Binding, Place, Preempt
 from fairlead.core.model.units import WHOLE
-from fairlead.core.pods.tasks import TaskState
+from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.preemption.search import preempt
 from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
@@ -295,9 +296,7 @@ class Auditor:
         if task is None or row is None:
             return True
         mark = live.log.mark()
-        for each in victims:
-            if (victim := live.tasks.get(each.pod.uid)) is not None:
-                live.placement.unassign(victim)
+        _leave(live, victims)
         fits = task.ranking.fits_row(row)
         live.log.rollback(mark)
         return fits
@@ -320,14 +319,35 @@ class Auditor:
         return found
 
     @staticmethod
-    def _kept(live: ClusterState, bindings: Sequence[Binding]) -> bool:
-        """Whether the live core reserves one of these places for another job."""
+    def _kept(live: ClusterState, bindings: Sequence[Binding], victims: Sequence[Binding] = ()) -> bool:
+        """Whether the live core reserves one of these places, or what their queue may hold, for another job.
+
+        They get their places one after the other, with the victims gone: two members may hold together what is reserved.
+        """
+        mark, kept, placed = live.log.mark(), False, list[Task]()
+        _leave(live, victims)
         for each in bindings:
             task, row = live.tasks.get(each.pod.uid), live.nodes.rows.get(each.node)
-            closed = live.reserved.closed(task) if task is not None and row is not None else None
-            if closed is not None and closed[row]:
-                return True
-        return False
+            if task is None or row is None:
+                continue
+            closed = live.reserved.closed(task)
+            kept = closed is not None and closed.item(row)
+            if kept or task.row >= 0 or not live.placement.takes(task, row):
+                break
+            live.placement.place(task, row)
+            placed.append(task)
+        live.log.rollback(mark)
+        for task in placed:
+            task.become(TaskState.WAITING)
+        return kept
+
+    @staticmethod
+    def _lacks_share(live: ClusterState, binding: Binding) -> bool:
+        """Whether a job waits for what its queue may hold, so that what others of its queue or its siblings get decides."""
+        task = live.tasks.get(binding.pod.uid)
+        pending_class = pending_class_of(task.unit) if task is not None and task.unit is not None else None
+        why = pending_class.unschedulable if pending_class is not None else None
+        return why is not None and why.code is ReasonCode.FAIR_SHARE
 
     def _conserves(self, live: ClusterState, fresh: CoreLoop, now: float) -> None:
         """A core that knows nothing of what was tried would start no other job. now: by the clock of the live one."""
@@ -335,11 +355,14 @@ class Auditor:
         fresh.deliver = outputs.extend
         for _ in range(3):
             fresh.decide(now)
-        differs = False  # a job in a place that the live core reserves changes what its queue holds, and so what is reclaimable
+        # A job in a place that the live core reserves changes what its queue holds: what is reclaimable, and who may start.
+        differs = False
         for each in outputs:
             places = each.bindings if isinstance(each, Place) else each.beneficiaries if isinstance(each, Preempt) else ()
-            if self._kept(live, places):
+            if self._kept(live, places, each.victims if isinstance(each, Preempt) else ()):
                 differs = True
+                continue
+            if differs and isinstance(each, Place) and self._lacks_share(live, each.bindings[0]):
                 continue
             # Which device a pod got is predicted: a core that has just begun may lay fractions out better than they came.
             if isinstance(each, Place) and any(self._fits(live, binding) for binding in each.bindings):
@@ -352,6 +375,13 @@ class Auditor:
                 and not self._rests(live, each.beneficiaries[0], now)
             ):
                 self.wrong(f"settled: {each.beneficiaries[0].pod.key} waits though it may preempt {each.victims[0].pod.key}")
+
+
+def _leave(live: ClusterState, victims: Sequence[Binding]) -> None:
+    """In a trial: victims leave their rows."""
+    for each in victims:
+        if (victim := live.tasks.get(each.pod.uid)) is not None:
+            live.placement.unassign(victim)
 
 
 def _comparable(state: ClusterState) -> dict[str, dict[str, Any]]:
@@ -370,10 +400,15 @@ def _comparable(state: ClusterState) -> dict[str, dict[str, Any]]:
                 used = found["queues"].get(node.name, {})
                 used[GPU] = used.get(GPU, 0) - task.shape.claimed_milli
     return {
-        "nodes": {name: (each["free"], sorted(each["pods"])) for name, each in found["nodes"].items()},
+        "nodes": {name: (_without_zeros(each["free"]), sorted(each["pods"])) for name, each in found["nodes"].items()},
         "queues": {name: used for name, used in found["queues"].items() if used},
         "tasks": {uid: (state_, node) for uid, (state_, node, _) in found["tasks"].items()},
     }
+
+
+def _without_zeros(amounts: Mapping[str, int]) -> dict[str, int]:
+    """A resource that pods only request, or requested, is known to one core and not to another."""
+    return {name: amount for name, amount in amounts.items() if amount}
 
 
 def everything(world: World) -> list[ClusterEvent]:

@@ -139,7 +139,7 @@ class Run:
         events = seed % 25 == 0  # they are a third of all writes
         self.schedulers = Schedulers(self.world, self.auditor, self.random, recorder=recorder, events=events)
         self.storms = Storms(self.world, self.auditor, self.random, self.plan)
-        self.device_storms = DeviceStorms(self.world, seed, self.storms.afterwards)
+        self.device_storms = DeviceStorms(self.world, seed, self.storms.afterwards, self.auditor.disturbed)
         self.checks = 0
 
     def _users(self) -> Users:
@@ -206,6 +206,7 @@ class Run:
             "claims_made": controllers.claims.made,
             "allocations": self.device_auditor.allocations,
             "judged": self.device_auditor.judged,
+            "extended": self.device_auditor.extended,
             "driver_restarts": drivers.restarts,
             "prepare_refusals": len(drivers.refusals),
             "evicted_by_taint": controllers.device_evictions.evicted,

@@ -9,7 +9,7 @@ cluster there are none.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -17,7 +17,8 @@ from fairlead.api import names
 from fairlead.cluster.simulated import pod_claims
 from fairlead.cluster.simulated.claims import FINALIZER
 from fairlead.cluster.simulated.device_values import number
-from fairlead.cluster.simulated.resources import CLAIMS, PODS, SLICES
+from fairlead.cluster.simulated.kubelet import amounts
+from fairlead.cluster.simulated.resources import CLAIMS, NODES, PODS, SLICES
 from fairlead.cluster.simulated.store import Change, Key, Object, Store
 
 _OVER = ("Succeeded", "Failed")
@@ -50,12 +51,13 @@ class _Seen:
 class DeviceAuditor:
     """Watches a store. wrong: called with what is violated. late: seconds by which a watch may be late.
 
-    allocations: written so far; judged: claims whose first pod was bound.
+    allocations: written so far; judged: claims whose first pod was bound; extended: pods bound with one for extended resources.
     """
 
     def __init__(self, store: Store, clock: Callable[[], float], wrong: Callable[[str], None], *, late: float) -> None:
         self.allocations = 0
         self.judged = 0
+        self.extended = 0
         self._store = store
         self._clock = clock
         self._wrong = wrong
@@ -68,7 +70,8 @@ class DeviceAuditor:
         self._claims_by_pool: dict[tuple[str, str], set[Key]] = defaultdict(set)
         self._bound: dict[str, tuple[Key, str]] = {}  # UID of a pod -> its name and node, while it may run
         self._used: set[Key] = set()  # claims with bound pods
-        for table, call in ((SLICES, self._slice), (CLAIMS, self._claim), (PODS, self._pod)):
+        self._plugins: dict[str, float] = {}  # node -> when what it offers changed
+        for table, call in ((SLICES, self._slice), (CLAIMS, self._claim), (PODS, self._pod), (NODES, self._node)):
             store.listen(table, call)
 
     # -- slices --------------------------------------------------------------------------------
@@ -156,18 +159,31 @@ class DeviceAuditor:
 
     def _pod(self, change: Change) -> None:
         pod = change.record.object
-        if not pod_claims.uses(pod) and not any(pod_claims.extended_of(pod)):
-            return
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
+        if uid not in self._bound and not pod_claims.uses(pod) and not any(pod_claims.extended_of(pod, self._offered(node))):
+            return
         over = change.kind == "DELETED" or (pod.get("status") or {}).get("phase") in _OVER
         if over and self._bound.pop(uid, None) is not None:
             self._judge_claims(change.key[0], pod)
         elif node and not over and uid not in self._bound:
             self._bound[uid] = (change.key, node)
+            self.extended += bool(pod_claims.served_by_claim(pod))
             if pod["spec"].get("schedulerName") in names.SCHEDULERS:
                 for message in self._unready(change.key, pod, node):
                     self._wrong(f"pod {_shown(change.key)} is bound to {node}: {message}")
             self._judge_claims(change.key[0], pod)
+
+    def _offered(self, node: str) -> Mapping[str, int] | None:
+        """What device plugins offer on a node, None where they changed that too recently for a watch to have delivered it."""
+        record = self._store.get(NODES, ("", node)) if node else None
+        if record is None or self._clock() - self._plugins.get(node, -self._late) < self._late:
+            return None
+        return amounts(record.object["status"].get("allocatable"))
+
+    def _node(self, change: Change) -> None:
+        before, now = (each.object["status"].get("allocatable") if each else None for each in (change.before, change.record))
+        if change.kind == "DELETED" or before != now:
+            self._plugins[change.key[1]] = self._clock()
 
     def _judge_claims(self, namespace: str, pod: Object) -> None:
         for name in pod_claims.used_by(pod):
@@ -177,7 +193,7 @@ class DeviceAuditor:
 
     def _unready(self, key: Key, pod: Object, node: str) -> Iterator[str]:
         """What a pod that is bound lacks."""
-        for each in (*pod_claims.claims_of(pod), *pod_claims.extended_of(pod)):
+        for each in (*pod_claims.claims_of(pod), *pod_claims.extended_of(pod, self._offered(node))):
             record = self._store.get(CLAIMS, (key[0], each.claim)) if each.claim else None
             if record is None:
                 yield f"its claim {each.name} does not exist"

@@ -10,7 +10,8 @@ from fairlead.cluster.simulated.drivers import Drivers
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.resources import CLAIMS, TEMPLATES
 from fairlead.cluster.simulated.store import Object
-from fairlead.simulation.users import Strike
+from fairlead.simulation.device_work import CLASS, class_body
+from fairlead.simulation.users import CLASS_RESOURCE, Strike
 from fairlead.simulation.world import World
 
 _EFFECTS = ("NoSchedule", "NoExecute", "NoExecute", "None")
@@ -19,10 +20,20 @@ _BACK = (1.0, 120.0)
 
 
 class DeviceStorms:
-    """Strikes at the devices of a world. afterwards: called with what is done when the storm is over."""
+    """Strikes at the devices of a world.
 
-    def __init__(self, world: World, seed: int, afterwards: Callable[[Callable[[], object]], None]) -> None:
+    afterwards: called with what is done when the storm is over; disturbed: with a node that offers something else.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        seed: int,
+        afterwards: Callable[[Callable[[], object]], None],
+        disturbed: Callable[[str], object] = id,
+    ) -> None:
         self._world = world
+        self._disturbed = disturbed
         self._random = random.Random(f"devices {seed}")
         self._afterwards = afterwards
 
@@ -38,6 +49,8 @@ class DeviceStorms:
             ("device_tainted", self._taint),
             ("claim_deleted", self._delete_claim),
             ("template_deleted", self._delete_template),
+            ("class_deleted", self._delete_class),
+            ("plugin_stopped", self._stop_plugin),
         ]
 
     def _some_node(self) -> str:
@@ -91,6 +104,30 @@ class DeviceStorms:
             self._quietly(lambda: self._world.api.create(resource, key[0], {"metadata": {"name": key[1]}, "spec": spec}))
 
         self._world.clock.call_later(self._random.uniform(*_BACK), again)
+
+    async def _delete_class(self) -> None:
+        """The class that serves an extended resource goes and comes back."""
+        resource, class_ = self._world.api.served(devices.API_VERSION, "deviceclasses"), class_body()
+        self._quietly(lambda: self._world.api.delete(resource, "", CLASS))
+        back = lambda: self._quietly(lambda: self._world.api.create(resource, "", class_))  # noqa: E731
+        self._afterwards(back)
+        self._world.clock.call_later(self._random.uniform(*_BACK), back)
+
+    async def _stop_plugin(self) -> None:
+        """The device plugin of a node goes: what it serves is no longer offered, and devices serve it there."""
+        offering = [name for name in sorted(self._drivers.nodes) if CLASS_RESOURCE in self._world.allocatable(name)]
+        if not offering:
+            return
+        name = self._random.choice(offering)
+        whole = self._world.allocatable(name)[CLASS_RESOURCE]
+        self._disturbed(name)
+        self._world.kubelet.resize(name, {CLASS_RESOURCE: "0"})
+
+        def again() -> None:
+            self._disturbed(name)
+            self._world.kubelet.resize(name, {CLASS_RESOURCE: whole})
+
+        self._afterwards(again)
 
     @staticmethod
     def _quietly(call: Callable[[], object]) -> None:

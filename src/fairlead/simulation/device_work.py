@@ -1,7 +1,8 @@
-"""Work that needs devices by claims: which nodes have them, the templates of teams, and jobs whose pods have claims.
+"""Work that needs devices: which nodes have them, the templates of teams, and jobs whose pods have claims or request resources.
 
 A job's claim is by a template of its team, so that each of its pods has a claim of its own, or one
-claim that all of its pods share.
+claim that all of its pods share. Or its pods request an extended resource that a class of devices serves, and on some nodes a
+device plugin.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fairlead.api.names import HOSTNAME_LABEL
 from fairlead.cluster.simulated import devices
 from fairlead.cluster.simulated.devices import DRIVER, GPU_CLASS, MIG_CLASS, Model
 from fairlead.cluster.simulated.store import Object
-from fairlead.simulation.users import SHARED_CLAIM
+from fairlead.simulation.users import CLASS_RESOURCE, REQUESTED, SHARED_CLAIM
 from fairlead.simulation.workload import TEAMS, Job
 from fairlead.simulation.world import GPU, POOL_LABEL, World
 
@@ -33,6 +34,7 @@ def _profile(name: str) -> str:
     return f"device.attributes['{DRIVER}'].profile.startsWith('{name}.')"
 
 
+_WHOLE_GPU = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu' && !device.allowMultipleAllocations"
 _WHOLE = f"!device.allowMultipleAllocations && device.driver == '{DRIVER}'"
 _REQUESTS: dict[str, list[Object]] = {
     "gpu": [{"name": "gpu", "exactly": _asks(_WHOLE)}],
@@ -49,7 +51,16 @@ _REQUESTS: dict[str, list[Object]] = {
         {"name": "gpu", "exactly": _asks("device.allowMultipleAllocations", capacity={"requests": {"memory": "20Gi"}})},
     ],
 }
-KINDS = (*_REQUESTS, SHARED_CLAIM)
+KINDS = (*_REQUESTS, SHARED_CLAIM, *REQUESTED)
+_PLUGIN_AT, _ADVERTISED = 3, 4  # of the extended resource, on every fourth node by a device plugin beside the driver
+CLASS = "accelerator"
+"""The class that serves the extended resource."""
+
+
+def class_body() -> Object:
+    """The class that serves an extended resource by whole GPUs."""
+    spec = {"selectors": [{"cel": {"expression": _WHOLE_GPU}}], "extendedResourceName": CLASS_RESOURCE}
+    return {"apiVersion": devices.API_VERSION, "kind": "DeviceClass", "metadata": {"name": CLASS}, "spec": spec}
 
 
 def spec_of(kind: str) -> Object:
@@ -63,8 +74,11 @@ def install(world: World, count: int) -> None:
         name = f"{POOL}-{number:03d}"
         labels = {HOSTNAME_LABEL: name, POOL_LABEL: POOL}
         amounts = {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: "0"}
+        if number % 4 == _PLUGIN_AT:
+            amounts[CLASS_RESOURCE] = str(_ADVERTISED)
         world.add_host(name, labels, amounts)
     world.kubelet.drivers.install({f"{POOL}-{number:03d}": MODELS[number % len(MODELS)] for number in range(count)})
+    world.create(class_body())
     for team in TEAMS:
         for kind in _REQUESTS:
             world.create(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.units import WHOLE
-from fairlead.simulation import baselines, production
+from fairlead.simulation import baselines, foretold, production
 from fairlead.simulation.charges import Charges, Run
 from fairlead.simulation.durations import Durations, Estimates
 from fairlead.simulation.report import JobsResult, summarize
@@ -48,6 +49,7 @@ def simulate(  # noqa: PLR0913 - each is given by name
     max_loss: float = 60.0,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    starts: Path | None = None,
 ) -> JobsResult:
     """Replay `jobs` on `nodes` x `gpus_per_node` GPUs by one of `POLICIES`.
 
@@ -56,6 +58,7 @@ def simulate(  # noqa: PLR0913 - each is given by name
     that plan by run times. time_slicing: whether the production pass preempts by attained service; without, it reserves
     places by run times. max_loss: seconds of work since a checkpoint that a time slice costs at most, 0 for any.
     window_days: over which utilization is counted, 0 for all of the run. progress: called with (jobs finished, jobs in all).
+    starts: where the starts that the production pass foretold are written. Raises `OSError`.
     """
     if policy not in POLICIES:
         raise ValueError(f"policy {policy!r} is unknown: choose one of {', '.join(POLICIES)}")
@@ -77,6 +80,8 @@ def simulate(  # noqa: PLR0913 - each is given by name
             policy=production.POLICY if time_slicing else production.RESERVING,
             progress=progress,
         )
+        if starts is not None:
+            foretold.write(foretold.starts_of(jobs, runs), starts)
     else:
         chosen = next(name for name in baselines.BASELINES if name == policy)
         runs = baselines.simulate(

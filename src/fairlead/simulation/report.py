@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from fairlead.simulation.charges import Run
+from fairlead.simulation.foretold import ExpectedStarts, expected_starts
 from fairlead.simulation.traces import TraceJob
 
 _DAY = 86_400.0
@@ -48,27 +48,6 @@ class QueueResult(msgspec.Struct):
     suspensions: int
     wait_seconds: Spread
     rho: Rho
-
-
-class ExpectedStarts(msgspec.Struct):
-    """How well starts were foretold, of jobs that then waited over ten minutes for their first start.
-
-    service_class: of how many devices its jobs are, or `all`. blank: jobs for which nothing was foretold. median_error:
-    absolute, as a part of the wait; within_half: part of the jobs whose error is at most half of their wait. coverage: part
-    of the starts that lie in their intervals (10th to 90th percentile), early and late: before and after them; median_width: of
-    the intervals, and median_wait: of the jobs, in seconds.
-    """
-
-    service_class: str
-    jobs: int
-    blank: int
-    median_error: float
-    within_half: float
-    coverage: float
-    early: float
-    late: float
-    median_width: float
-    median_wait: float
 
 
 class JobsResult(msgspec.Struct):
@@ -158,49 +137,6 @@ def summarize(
         ],
         expected_starts=expected_starts(jobs, runs),
     )
-
-
-_SIZES = (("1 GPU", 1), ("2 to 8 GPUs", 8), ("more than 8 GPUs", math.inf))
-_LONG = 600.0
-
-
-def expected_starts(jobs: Sequence[TraceJob], runs: Sequence[Run]) -> list[ExpectedStarts]:
-    """Errors of the starts that were foretold, by size; empty if there were no forecasts."""
-    asked = [
-        (job, run)
-        for job, run in zip(jobs, runs, strict=True)
-        if run.asked and run.started >= 0 and run.started - job.submitted > _LONG
-    ]
-    found = [_expected("all", asked)] if any(run.asked for run in runs) else []
-    least = 0.0
-    for name, most in _SIZES if found else ():
-        found.append(_expected(name, [(job, run) for job, run in asked if least < job.gpus <= most]))
-        least = most
-    return found
-
-
-def _expected(name: str, asked: Sequence[tuple[TraceJob, Run]]) -> ExpectedStarts:
-    predicted = [(job, run) for job, run in asked if run.expected >= 0]
-    errors = sorted(abs(run.expected - run.started) / (run.started - job.submitted) for job, run in predicted)
-    within = sum(error <= 0.5 for error in errors) / len(errors) if errors else 1.0
-    early = sum(run.started < run.earliest for _, run in predicted) / len(predicted) if predicted else 0.0
-    late = sum(run.started > run.latest for _, run in predicted) / len(predicted) if predicted else 0.0
-    return ExpectedStarts(
-        name,
-        len(asked),
-        len(asked) - len(predicted),
-        _median(errors),
-        within,
-        1.0 - early - late,
-        early,
-        late,
-        _median([run.latest - run.earliest for _, run in predicted]),
-        _median([run.started - job.submitted for job, run in asked]),
-    )
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2] if values else 0.0
 
 
 def rhos(jobs: Sequence[TraceJob], runs: Sequence[Run], gpus: int) -> dict[int, float]:

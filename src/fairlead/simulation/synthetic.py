@@ -36,16 +36,16 @@ def shares() -> dict[str, float]:
     return {f"w{weight}": weight / total for weights in _HALVES.values() for weight in weights}
 
 
-def tenants(seed: int, gpus: int) -> list[TraceJob]:
+def tenants(seed: int, gpus: int, hours: float = HOURS) -> list[TraceJob]:
     """The jobs, by submission: a tenth of each queue's at once, the others over the first half of the time."""
     draw = random.Random(f"tenants {seed}")
     jobs = []
     for queue, part in shares().items():
         work = 0.0
-        while work < _BACKLOG * part * gpus * HOURS * 3600:
+        while work < _BACKLOG * part * gpus * hours * 3600:
             size = min(gpus, draw.choices([size for size, _ in _SIZES], [weight for _, weight in _SIZES])[0])
             duration = min(_LONGEST, max(_SHORTEST, draw.lognormvariate(math.log(_MEDIAN), _SIGMA)))
-            at = 0.0 if draw.random() < 0.1 else draw.uniform(0, HOURS * 1800)
+            at = 0.0 if draw.random() < 0.1 else draw.uniform(0, hours * 1800)
             jobs.append((at, duration, size, queue))
             work += size * duration
     jobs.sort()

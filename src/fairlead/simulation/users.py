@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from fairlead.api import names
+from fairlead.cluster.simulated.devices import MIG_CLASS
 from fairlead.cluster.simulated.store import Object
+from fairlead.core.nodes.extended_resources import IMPLICIT
 from fairlead.simulation.workload import FAILS, Job
 from fairlead.simulation.world import GPU, POOL_LABEL
 
 SHARED_CLAIM = "shared"
 """A job's claim for all of its pods together; others are by templates of the team."""
+CLASS_RESOURCE = "example.com/accelerator"
+"""An extended resource that a DeviceClass serves, and on some nodes a device plugin."""
+REQUESTED: Mapping[str, tuple[str, int]] = {
+    "accelerator": (CLASS_RESOURCE, 1),
+    "accelerators": (CLASS_RESOURCE, 2),
+    "implicit": (IMPLICIT + MIG_CLASS, 1),
+}
+"""Kinds of devices that a job's pods have by extended resources: the resource, and how many of it."""
 Strike = Callable[[], Awaitable[None]]
 """Something that goes wrong, or that a user does."""
 
@@ -66,7 +76,10 @@ def template(job: Job) -> Object:
         annotations[names.SIMULATED_OUTCOME_ANNOTATION] = "Failed"
     elif job.fault:
         annotations[names.SIMULATED_START_FAILURE_ANNOTATION] = job.fault
-    if job.claim:
+    if job.claim in REQUESTED:
+        resource, count = REQUESTED[job.claim]
+        requests[resource] = limits[resource] = str(count)
+    elif job.claim:
         pass  # devices by claims are no resource of the node
     elif job.milli == 1000:
         requests[GPU] = limits[GPU] = str(job.gpus)
@@ -74,7 +87,7 @@ def template(job: Job) -> Object:
         annotations[names.GPU_FRACTION_ANNOTATION] = f"{job.milli / 1000:g}"
     resources: Object = {"requests": requests, "limits": limits}
     spec: Object = {"containers": [{"name": "main", "image": f"{job.kind}:1", "resources": resources}]}
-    if job.claim:
+    if job.claim and job.claim not in REQUESTED:
         resources["claims"] = [{"name": "devices"}]
         spec["resourceClaims"] = [claimed(job)]
     if job.pool:

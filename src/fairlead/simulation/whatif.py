@@ -162,7 +162,7 @@ class _Trial:
     def _waiting(self) -> list[tuple[Task, list[Task]]]:
         jobs: dict[str, list[Task]] = {}
         for _, task in sorted(self.core.state.tasks.items()):
-            if task.pod.ours and task.row < 0 and not task.pod.node and not task.pod.terminating:
+            if task.pod.ours and task.row < 0 and not task.pod.node and not task.pod.terminating and not task.pod.spare:
                 jobs.setdefault(task.job, []).append(task)
         return [(mates[0], mates) for mates in jobs.values()]
 
@@ -214,7 +214,9 @@ class _Trial:
                 fields = {"uid": f"{task.pod.uid}+", "node": "", "started": None, "created": self.objects.now, "nominated": ""}
                 again = msgspec.structs.replace(task.pod, **fields)
                 state.upsert_pod(paper_claims.made_again(state, again, theirs) if theirs else again)
-            if task.job in self.started and not any(each.job == task.job and each.row >= 0 for each in state.tasks.values()):
+            if task.job in self.started and not any(
+                each.job == task.job and each.row >= 0 and not each.pod.spare for each in state.tasks.values()
+            ):
                 del self.started[task.job]  # it was evicted again before anything was done: it did not start
 
     def _job(self, first: Task, mates: list[Task], foreseen: dict[str, float]) -> Job:
@@ -226,7 +228,7 @@ class _Trial:
 
     def _started(self, job: str) -> Job:
         state = self.core.state
-        tasks = [task for task in state.tasks.values() if task.job == job and task.row >= 0]
+        tasks = [task for task in state.tasks.values() if task.job == job and task.row >= 0 and not task.pod.spare]
         nodes = sorted(self.started[job])
         first = tasks[0] if tasks else None
         name = _named(first) if first is not None else job

@@ -64,6 +64,24 @@ def custom_cel_rules_are_enforced(api):
 
 
 @case
+def topologies_that_contradict_themselves_are_refused(api):
+    def refused(message, *slices, **more):
+        topology = {**({"slices": list(slices)} if slices else {}), **more}
+        api.post(GROUPS, group(api.name, topology=topology)).no(422, "Invalid", message)
+        roles = [{"name": "worker", "topology": topology}]
+        api.post(GROUPS, group(api.name, roles=roles)).no(422, "Invalid", message)
+
+    refused("a slice has either size or sizes", {"level": "rack"})
+    refused("a slice has either size or sizes", {"level": "rack", "size": 4, "sizes": [4]})
+    refused("each of the sizes of a slice must divide the one before", {"level": "rack", "sizes": [8, 3]})
+    refused("the size of slices must divide", {"level": "block", "sizes": [16, 8]}, {"level": "rack", "size": 3})
+    refused("slices must have different levels", {"level": "rack", "size": 4}, {"level": "rack", "size": 2})
+    refused("balanced needs a preferred level, or slices", balanced=True)
+    right = {"slices": [{"level": "block", "sizes": [16, 8]}, {"level": "rack", "size": 4}], "balanced": True}
+    api.post(GROUPS, group(api.name, topology=right, roles=[{"name": "worker", "topology": right}])).ok(201)
+
+
+@case
 def custom_objects_need_what_their_schema_requires(api):
     bad = group(api.name)
     del bad["spec"]

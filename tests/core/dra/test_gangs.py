@@ -1,5 +1,7 @@
 """Gangs whose members need one another's restraint: all get devices, or there is a reason and nothing is held."""
 
+import random
+from collections import Counter
 from itertools import product
 
 import msgspec
@@ -7,7 +9,7 @@ import pytest
 
 from fairlead.core.dra import questions
 from fairlead.core.dra.allocator import Options, allocate
-from fairlead.core.dra.gangs import Gang, Member, Place, allocate_gang
+from fairlead.core.dra.gangs import Form, Gang, Member, Place, allocate_gang
 from fairlead.core.dra.held import Held
 from fairlead.core.dra.inventory import Inventory
 from fairlead.core.dra.model import Capacity, Claim, Reach
@@ -165,6 +167,49 @@ def test_refusals_name_what_no_node_has():
     assert "8 fail selector 0" not in refusal.text()
     nowhere = allocate_gang([here], Held(), [Member("a", (WHOLE_OR_HALF,), nodes=frozenset())], [], CLASSES)
     assert "they may not run there" in nowhere.text()
+
+
+def test_small_gangs_with_amounts_are_placed_exactly_where_some_spread_fits():
+    """As below, with amounts of nodes' other resources, and on some nodes a device plugin instead of a claim."""
+    placed = refused = otherwise = 0
+    for seed in range(2000):
+        draw, drawn = random.Random(seed), drawn_gangs.draw_gang(seed // 4)
+        if drawn.shared or len(drawn.case["nodes"]) > 3 or len(drawn.members) > 5:
+            continue
+        case = Case(drawn.case)
+        amounts = {each.name: {"cpu": draw.randint(2, 12), "plugin": draw.choice((0, 1, 2))} for each in case.nodes}
+        places = [Place(each, case.inventory(each), amounts[each.name]) for each in case.nodes]
+        plugins = frozenset(name for name, each in amounts.items() if each["plugin"])
+        members = []
+        for at, (own, _) in enumerate([*drawn.members, *drawn.members[: draw.randint(0, 1)]]):
+            claims, cpu = tuple(map(drawn_gangs._read, own)), ("cpu", draw.randint(0, 4))
+            other = Form(claims[1:], (cpu, ("plugin", 1)))
+            elsewhere = ((plugins, other),) if claims and plugins and draw.random() < 0.4 else ()
+            members.append(Member(f"m{at}", claims, amounts=(cpu,), elsewhere=elsewhere))
+        gang = allocate_gang(places, case.held, members, [], case.classes)
+
+        def fits(at, spread, places=places, members=members, case=case, amounts=amounts):
+            name = places[at].node.name
+            forms = [member.form_on(name) for member, where in zip(members, spread, strict=True) if where == at]
+            used = Counter()
+            for form in forms:
+                used.update(dict(form.amounts))
+            if any(amount > amounts[name][each] for each, amount in used.items()):
+                return False
+            claims = [each for form in forms for each in form.claims]
+            return isinstance(allocate(case.held.on(places[at].inventory), name, claims, case.classes), list)
+
+        spreads = product(range(len(places)), repeat=len(members))
+        possible = any(all(fits(at, spread) for at in range(len(places))) for spread in spreads)
+        assert isinstance(gang, Gang) == possible, seed
+        if possible:
+            chosen = [next(at for at, each in enumerate(places) if each.node.name == one.node) for one in gang.members]
+            assert all(fits(at, chosen) for at in range(len(places))), seed
+            asked = [member.form_on(one.node) for member, one in zip(members, gang.members, strict=True)]
+            assert [len(one.allocations) for one in gang.members] == [len(form.claims) for form in asked], seed
+            otherwise += sum(bool(form.amounts[1:]) for form in asked)
+        placed, refused = placed + possible, refused + (not possible)
+    assert min(placed, refused, otherwise) > 10, (placed, refused, otherwise)
 
 
 @pytest.mark.parametrize("seeds", [range(60)])

@@ -1,6 +1,7 @@
 """Places of a gang on a network with levels: what every answer keeps."""
 
 import numpy as np
+import pytest
 
 from fairlead.core.topology.choose import choices, choose
 from fairlead.core.topology.request import Group, Placement, Refusal, Request, Rules, Set, Shape, Slice
@@ -44,6 +45,15 @@ def test_the_last_slice_may_be_incomplete_and_comes_last():
     answer = choose(tree(), ask(9, Slice(1, 2)))
     racks = [int(tree().domain[1][place.row]) for place in answer.sets[0] for _ in range(place.pods)]
     assert all(racks[at] == racks[at + 1] for at in (0, 2, 4, 6))
+
+
+@pytest.mark.parametrize("pods", [1, 2, 5])
+def test_an_incomplete_slice_in_a_required_block(pods):
+    """Of 1 or 2 pods the only slice, of 5 the last one has fewer than 3; required of the set and of the gang."""
+    request = Request((Shape(np.ones(10, np.int64)),), (Set((Group(0, pods, (Slice(1, 3),)),), Rules(0)),), Rules(0))
+    assert len(rows(choose(tree(), request))) == pods
+    racks = [tree().domain[1][place.row] for place in choose(tree(), request).sets[0] for _ in range(place.pods)]
+    assert {len(set(racks[at : at + 3])) for at in range(0, pods, 3)} == {1}
 
 
 def test_copies_of_sets_each_lie_in_one_domain():

@@ -14,12 +14,27 @@ from fairlead.api.kinds.common import (
     Duration,
     Kind,
     Metadata,
+    RoleTopology,
     StartTimeout,
     Time,
     Topology,
 )
 from fairlead.api.kinds.rules import Rule
 from fairlead.api.kinds.service_class import UtilizationPolicy
+from fairlead.api.kinds.topology_rules import ROLE_RULES, TOPOLOGY_RULES
+from fairlead.api.pressure import PERCENTAGE
+
+_Share = Annotated[str, Rule(pattern=PERCENTAGE, max_length=6)]
+_OF = "as a percentage of its capacity, e.g. 40%."
+
+
+class Pressure(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Shares of a node's capacity that a member uses."""
+
+    memory_bandwidth: Annotated[_Share, Rule(description="Memory bandwidth of the node, " + _OF)] | None = None
+    pcie: Annotated[_Share, Rule(description="PCIe, " + _OF)] | None = None
+    network: Annotated[_Share, Rule(description="Network of the node, " + _OF)] | None = None
+    disk: Annotated[_Share, Rule(description="Disks of the node, " + _OF)] | None = None
 
 
 class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -33,6 +48,13 @@ class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
         None
     )
     max_replicas: Annotated[int, Rule(ge=1, le=MEMBERS, description="Elastic job: the maximum to which it grows.")] | None = None
+    pressure: (
+        Annotated[
+            Pressure,
+            Rule(description="What each member uses of what the pods of its node share. Default: learned while jobs run."),
+        ]
+        | None
+    ) = None
     template: Annotated[
         dict[str, Any],
         Rule(
@@ -40,6 +62,7 @@ class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
             extra_json_schema={"type": "object", "x-kubernetes-preserve-unknown-fields": True},
         ),
     ]
+    topology: RoleTopology | None = None
 
 
 class ExitCodeRule(msgspec.Struct, rename="camel", kw_only=True):
@@ -124,6 +147,20 @@ class SuccessPolicy(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
     ]
 
 
+class Alternative(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Another form in which the job may run. What it leaves open is as in the job's role."""
+
+    pool: (
+        Annotated[
+            str,
+            Rule(max_length=253, description="NodePool of its nodes. Default: any NodePool, the highest relativeSpeed first."),
+        ]
+        | None
+    ) = None
+    gpus_per_member: Annotated[int, Rule(ge=1, le=1024, description="GPUs of each member.")] | None = None
+    replicas: Annotated[int, Rule(ge=1, le=MEMBERS, description="Number of members.")] | None = None
+
+
 class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """A job whose members start, restart and end together."""
 
@@ -146,6 +183,14 @@ class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     start_timeout: StartTimeout | None = None
     topology: Topology | None = None
     success_policy: SuccessPolicy | None = None
+    alternatives: Annotated[
+        list[Alternative],
+        Rule(
+            max_length=8,
+            description="Other forms of the job, in order of preference. While it waits it takes the first one, "
+            "its role as written included, in which it can start. One role of fixed size whose members ask for GPUs; no array.",
+        ),
+    ] = []
     suspend: Annotated[bool, Rule(description="Set by the user. While it is true, the job has no pods.")] = False
     ttl_after_finished: Duration | None = None
     idle_duration: (
@@ -177,6 +222,13 @@ class ElementStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=
     starts: JobStarts | None = None
 
 
+class AlternativeStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """The form of the job."""
+
+    index: Annotated[int, Rule(ge=0, description="Alternative, from 1; 0: the role as it is written.")] = 0
+    pool: Annotated[str, Rule(description="NodePool of the alternative.")] = ""
+
+
 class RoleIndexes(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Members of a role, by their indexes."""
 
@@ -199,6 +251,7 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
         int, Rule(ge=0, description="Restarts for lost nodes, evictions and suspensions. They do not count towards the limit.")
     ] = 0
     complete_attempt: Annotated[int, Rule(description="The last attempt of which all members existed at once; -1: none.")] = -1
+    alternative: Annotated[AlternativeStatus, Rule(description="The form of this attempt.")] | None = None
     queue: Annotated[str, Rule(description="The queue that is charged: the one of the job's creation.")] = ""
     service_class: Annotated[str, Rule(description="The ServiceClass of the job's creation.")] = ""
     members: Annotated[int, Rule(ge=0, description="Maximum number of members.")] = 0
@@ -257,6 +310,10 @@ class AIJob(msgspec.Struct, rename="camel", kw_only=True):
 
 
 _MOST_MEMBERS = "self.roles.map(r, has(r.maxReplicas) ? r.maxReplicas : has(r.replicas) ? r.replicas : 1).sum()"
+_ALTERNATIVES_OF_ONE_ROLE = (
+    "!has(self.alternatives) || size(self.alternatives) == 0 || (size(self.roles) == 1 && !has(self.array)"
+    " && !has(self.roles[0].minReplicas) && !has(self.roles[0].maxReplicas))"
+)
 AI_JOB = Kind(
     kind="AIJob",
     plural="aijobs",
@@ -286,6 +343,12 @@ AI_JOB = Kind(
         (
             "!has(self.successPolicy) || self.successPolicy.roles.all(n, self.roles.exists(r, r.name == n))",
             "successPolicy names a role that does not exist",
+        ),
+        *TOPOLOGY_RULES,
+        *ROLE_RULES,
+        (
+            _ALTERNATIVES_OF_ONE_ROLE,
+            "alternatives need a single role without minReplicas and maxReplicas, and no array",
         ),
     ),
 )

@@ -74,14 +74,46 @@ Conditions = Annotated[
 """One for each type, so that several writers each apply their own."""
 
 
+LONGEST_LEVEL = 317
 _LEVEL = "a topology level of a NodePool, by its name or its label"
+
+
+class TopologySlice(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Members with consecutive indexes that run in one domain of a level."""
+
+    level: Annotated[
+        str, Rule(required=True, min_length=1, max_length=LONGEST_LEVEL, description=f"Level of the slices: {_LEVEL}.")
+    ] = ""
+    size: (
+        Annotated[int, Rule(ge=1, le=MEMBERS, description="Members of each slice; the last slice of a role may have fewer.")]
+        | None
+    ) = None
+    sizes: (
+        Annotated[
+            list[Annotated[int, Rule(ge=1, le=MEMBERS)]],
+            Rule(
+                min_length=1,
+                max_length=4,
+                description="Instead of size: sizes of which the scheduler uses the largest for which it finds places. Each "
+                "divides the one before; slices of the last size are always kept together.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+MOST_SPARES = 1_000
+"""The spare places of a job, or of one role, at most."""
 
 
 class Topology(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Where on the network the members of a gang run, by the topology levels of NodePools."""
 
     required: (
-        Annotated[str, Rule(min_length=1, max_length=317, description=f"All members run in one domain of this level: {_LEVEL}.")]
+        Annotated[
+            str,
+            Rule(min_length=1, max_length=LONGEST_LEVEL, description=f"All members run in one domain of this level: {_LEVEL}."),
+        ]
         | None
     ) = None
     preferred: (
@@ -89,12 +121,49 @@ class Topology(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True)
             str,
             Rule(
                 min_length=1,
-                max_length=317,
+                max_length=LONGEST_LEVEL,
                 description=f"They run in as few domains of this level as possible: {_LEVEL}.",
             ),
         ]
         | None
     ) = None
+    slices: (
+        Annotated[
+            list[TopologySlice],
+            Rule(
+                max_length=3,
+                description="Slices of each role, by the indexes of its members; from the widest level to the narrowest, each "
+                "inside of the one before.",
+            ),
+        ]
+        | None
+    ) = None
+    balanced: Annotated[
+        bool,
+        Rule(
+            description="The domains of the preferred level that a role uses (of the level of its outermost slices, without a "
+            "preferred level) get equal numbers of its slices, or of members without slices, up to one."
+        ),
+    ] = False
+    spares: Annotated[
+        int,
+        Rule(
+            ge=0,
+            le=MOST_SPARES,
+            description="Number of further places of the largest member's size that are kept in the required domain, for "
+            "members that are replaced. The job starts only where there are these, too, and its queue is charged for them.",
+        ),
+    ] = 0
+
+
+RoleTopology = Annotated[
+    Topology,
+    Rule(
+        description="Topology of the members of this role. Its required level holds besides that of all members; its "
+        "slices, balanced and preferred hold instead of those of all. Its spares are for its members; those of all are for "
+        "members of roles without spares of their own."
+    ),
+]
 
 
 class GroupReason(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

@@ -6,8 +6,35 @@ from typing import Annotated
 
 import msgspec
 
-from fairlead.api.kinds.common import Conditions, Duration, GroupReason, Kind, Metadata, StartTimeout, Time, Topology
+from fairlead.api.kinds.common import (
+    MOST_SPARES,
+    Conditions,
+    Duration,
+    GroupReason,
+    Kind,
+    Metadata,
+    RoleTopology,
+    StartTimeout,
+    Time,
+    Topology,
+)
 from fairlead.api.kinds.rules import Rule
+from fairlead.api.kinds.topology_rules import ROLE_RULES, TOPOLOGY_RULES
+
+
+class GroupRole(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What is asked of the members of one role."""
+
+    name: Annotated[
+        str,
+        Rule(
+            required=True,
+            min_length=1,
+            max_length=63,
+            description="The role, by label fairlead.dev/role of its pods, or that of Kubeflow, JobSet, Volcano or Ray.",
+        ),
+    ] = ""
+    topology: RoleTopology | None = None
 
 
 class PodGroupSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -23,6 +50,7 @@ class PodGroupSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
     expected_duration: Duration | None = None
     start_timeout: StartTimeout | None = None
     topology: Topology | None = None
+    roles: Annotated[list[GroupRole], Rule(max_length=16, description="Roles with a topology of their own.")] | None = None
 
 
 class TargetOwner(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -73,6 +101,22 @@ class GroupStarts(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     message: Annotated[str, Rule(max_length=1024, description="Cause of the last failure, as reported for the container.")] = ""
 
 
+class GroupAlternative(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """The form that the scheduler chose for an AIJob with alternatives."""
+
+    index: Annotated[int, Rule(ge=0, description="Alternative of the job, from 1; 0: its role as it is written.")] = 0
+    pool: Annotated[str, Rule(description="NodePool of the alternative.")] = ""
+    attempt: Annotated[int, Rule(ge=0, description="Attempt of the job instead of which it is started in this form.")] = 0
+
+
+class GroupSpares(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """The spare places of a pod group that runs (spec.topology.spares)."""
+
+    wanted: Annotated[int, Rule(ge=0, description="Number of spare places that the spec asks for.")] = 0
+    kept: Annotated[int, Rule(ge=0, description="Number of spare places that are kept now.")] = 0
+    nodes: Annotated[list[str], Rule(max_length=16 * MOST_SPARES, description="The node of each place that is kept.")] | None = []
+
+
 class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """State of a pod group. Only the scheduler writes it."""
 
@@ -92,6 +136,8 @@ class PodGroupStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults
         None
     )
     target: GroupTarget | None = None
+    alternative: GroupAlternative | None = None
+    spares: GroupSpares | None = None
     conditions: Conditions | None = []
 
 
@@ -119,5 +165,10 @@ POD_GROUP = Kind(
         ("Reason", "string", ".status.reason.code"),
         ("Expected", "string", ".status.expectedStart"),
     ),
-    rules=(("!has(self.maxMember) || self.maxMember >= self.minMember", "maxMember must not be below minMember"),),
+    rules=(
+        ("!has(self.maxMember) || self.maxMember >= self.minMember", "maxMember must not be below minMember"),
+        ("!has(self.roles) || self.roles.all(r, self.roles.exists_one(s, s.name == r.name))", "roles must have different names"),
+        *TOPOLOGY_RULES,
+        *ROLE_RULES,
+    ),
 )

@@ -105,6 +105,14 @@ class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaul
         None
     )
     time_slicing: TimeSlicing | None = None
+    isolation: Annotated[
+        str,
+        Rule(
+            pattern="^(None|GPU|Node)$",
+            description="What jobs of the class share with other jobs. GPU: no GPU of theirs is shared; parts of GPUs are not "
+            "allowed. Node: no pod with GPUs of another job runs on their nodes, whichever came first.",
+        ),
+    ] = "None"
     namespace_selector: (
         Annotated[LabelSelector, Rule(description="Namespaces whose pods may use the class. Default: all.")] | None
     ) = None
@@ -117,6 +125,13 @@ class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaul
         Annotated[str, Rule(description="Interactive jobs are shut down after this time without activity.", pattern=SPAN)] | None
     ) = None
     utilization_policy: Annotated[UtilizationPolicy, Rule(description="Jobs that do not use their GPUs are ended.")] | None = None
+    alternative_pools: (
+        Annotated[
+            list[Annotated[str, Rule(max_length=253)]],
+            Rule(max_length=64, description="NodePools that alternatives of jobs of the class may use. Default: all."),
+        ]
+        | None
+    ) = None
 
 
 class ServiceClassStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):

@@ -47,7 +47,7 @@ def belonging(trusted: Sequence[str]) -> list[Manifest]:
         *validating(
             "fairlead-belonging-podgroups",
             rules([(names.GROUP, ["podgroups"])], "UPDATE"),
-            [_fixed(field) for field in (*fixed, "minMember", "topology")] + [_spec_limit()],
+            [_fixed(field) for field in (*fixed, "minMember", "topology", "roles")] + [_spec_limit()],
             conditions=[started, by_user],
         ),
         *validating(

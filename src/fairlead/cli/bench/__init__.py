@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.cli.bench import cluster, core, devices, jobs, topology
+from fairlead.cli.bench import cluster, core, devices, jobs, numa, topology
 from fairlead.cli.bench.common import app
 
-__all__ = ["app", "cluster", "core", "devices", "jobs", "topology"]
+__all__ = ["app", "cluster", "core", "devices", "jobs", "numa", "topology"]

@@ -38,6 +38,8 @@ def cluster(
     unknown = [name for name in names if name not in bench.SCHEDULERS]
     if unknown or not names:
         fail(f"--schedulers {schedulers!r}: choose from {', '.join(bench.SCHEDULERS)}", Exit.USAGE)
+    if workload == "racks" and gang == 1:
+        fail("--workload racks: gangs in racks have at least 2 pods, see --gang", Exit.USAGE)
     given = bench.Workload(nodes=nodes, pods=pods, gang=gang, arrival_rate=arrival_rate, kind=workload, events=events)
     try:
         result = bench.compare(given, names, repeats, lambda step: typer.echo(step, err=True))

@@ -1,4 +1,4 @@
-"""Places on a network with levels: against an integer program, and what one decision costs."""
+"""Places on a network with levels: on a real API server, against an integer program, and what one decision costs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,18 @@ def topology(
         bool, typer.Option("--decide", help="What the choice for 1,000 pods in 100 subgroups costs, 5,000 and 10,000 nodes.")
     ] = False,
     rounds: Annotated[int, typer.Option(min=1, max=1000, help="Rounds of --decide; medians are shown.")] = 5,
+    nodes: Annotated[int, typer.Option(min=50, max=100_000, help="Nodes of 50 racks.")] = 5000,
+    gangs: Annotated[str, typer.Option(help="Gangs, each in one rack, as NUMBERxMEMBERS, comma-separated.")] = "750x4,3x1000",
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="Runs of each scheduler, alternating.")] = 3,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Places for gangs on a network with levels: one of --exact and --decide."""
-    if exact + decide != 1:
+    """Gangs in racks on a real API server beside kube-scheduler; or one of --exact and --decide. Needs a checkout."""
+    if exact + decide > 1:
         fail("name one of --exact and --decide", Exit.USAGE)
     find_checkout()
+    if not (exact or decide):
+        _on_servers(nodes, gangs, repeats, output)
+        return
     if exact:
         from testbed.topology import exact as judge
 
@@ -42,3 +48,31 @@ def topology(
         failed = decided.broken
     if failed:
         raise typer.Exit(int(Exit.FAILED))
+
+
+def _on_servers(nodes: int, gangs: str, repeats: int, output: Output) -> None:
+    from testbed import bench
+    from testbed.topology import cluster
+
+    cases = []
+    for each in gangs.split(","):
+        number, _, members = each.strip().partition("x")
+        if not (number.isdecimal() and members.isdecimal() and int(number) > 0 and int(members) > 1):
+            fail(f"--gangs {each!r}: expected NUMBERxMEMBERS of at least 2 members, e.g. 750x4", Exit.USAGE)
+        cases.append(cluster.Sizes(int(number), int(members)))
+    try:
+        result = cluster.run(nodes, tuple(cases), repeats, lambda step: typer.echo(step, err=True))
+    except bench.BenchError as error:
+        fail(str(error))
+
+    def table() -> None:
+        rows: list[dict[str, object]] = [
+            {"gangs": case, "ratio": ratio, **{f"{name} pods/s": rate for name, rate in result.pods_per_second[case].items()}}
+            for case, ratio in result.ratios.items()
+        ]
+        print_table(f"{nodes} nodes in {result.racks} racks", list(rows))
+        print_table("1,000 pods in 100 subgroups", [{"nodes": each, "ms": ms} for each, ms in result.decision_ms.items()])
+        for note in result.notes:
+            typer.echo(note)
+
+    emit(result, output, table)

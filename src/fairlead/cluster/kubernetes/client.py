@@ -171,9 +171,11 @@ class Client:
         """PUT; not patient: a 429 is raised. kind: media type of the body; the answer is JSON."""
         return await self._request("PUT", path, body, kind, patient=patient)
 
-    async def patch(self, path: str, body: bytes, kind: str = "application/strategic-merge-patch+json") -> bytes:
-        """PATCH with the given patch type."""
-        return await self._request("PATCH", path, body, kind)
+    async def patch(
+        self, path: str, body: bytes, kind: str = "application/strategic-merge-patch+json", *, dry_run: bool = False
+    ) -> bytes:
+        """PATCH with the given patch type. dry_run: nothing is changed."""
+        return await self._request("PATCH", path, body, kind, {"dryRun": "All"} if dry_run else None)
 
     async def apply(self, path: str, body: bytes, manager: str) -> bytes:
         """Server-side apply, as field manager `manager`; other managers lose these fields."""

@@ -7,6 +7,7 @@ it was applied, is followed by a read of the pod.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -33,6 +34,7 @@ _KNOWN: Mapping[Watch, ClusterEvent] = {Watch.STORAGE: StorageKnown(), Watch.DEV
 _WRITTEN = (QUEUE, RESERVATION, POD_GROUP, POD)  # by a scheduler, with what the next one begins with
 _CLASSES_LIMIT = 1.0  # the same where pods only request resources that a DeviceClass may serve: in most clusters none does
 _DEVICES_LIMIT = 10.0  # seconds that the first pass waits for devices, where pods have claims: they may not be served, or denied
+_SLICES_EVERY = 60.0  # seconds between two checks for a first ResourceSlice, while no pod needs devices
 _REPEATS, _REPEATS_LATER = 0.5, 10.0  # seconds until a deletion without an answer is sent again; doubled up to the second
 
 
@@ -62,6 +64,7 @@ class KubernetesCluster:
         self.bind_volumes = Volumes(client).bind
         self._claims = DeviceClaims(client, self._pod_written)
         self.allocate_claims, self.release_claims = self._claims.allocate, self._claims.release
+        self.failed_devices = self._claims.failures
         self.nominate, self.refuse, self.condition = statuses.nominate, statuses.refuse, statuses.condition
         self.group_status, self.queue_status = statuses.group_status, statuses.queue_status
         self.reservation_status, self.verdict = statuses.reservation_status, statuses.verdict
@@ -73,13 +76,17 @@ class KubernetesCluster:
         self._sink = sink
         async with asyncio.TaskGroup() as group:
             self._tasks = group
-            self._watch(Watch.ALWAYS, Synced())
+            self._watch(Watch.ALWAYS, Synced(), watched(Watch.SERVED))
             # Evictions are tried dry all the same.
             self._watch(Watch.ALONE, None)
+            group.create_task(self._await_slices())
 
-    def _watch(self, when: Watch, known: ClusterEvent | None) -> None:
-        """Watch the kinds that are watched at this time. known: reported once all of them have been listed."""
-        kinds = watched(when)
+    def _watch(self, when: Watch, known: ClusterEvent | None, served: tuple[Kind[Any], ...] = ()) -> None:
+        """Watch the kinds that are watched at this time. known: reported once all of them have been listed.
+
+        served: further ones, which the server may not serve.
+        """
+        kinds = watched(when) + served
         missing = {kind.name for kind in kinds}
 
         def listed(kind: Kind[Any]) -> None:
@@ -89,7 +96,13 @@ class KubernetesCluster:
 
         for kind in kinds:
             informer = Informer(
-                self.client, kind.path, kind.view, partial(self._changed, kind), partial(listed, kind), key=kind.key
+                self.client,
+                kind.path,
+                kind.view,
+                partial(self._changed, kind),
+                partial(listed, kind),
+                key=kind.key,
+                optional=kind in served,
             )
             self.informers[kind.path] = informer
             if self._tasks is not None:
@@ -120,10 +133,25 @@ class KubernetesCluster:
             self._claims.note_slices(events)
         if events:
             self._sink(events)
-        # Kinds that few clusters need are watched from the first pod on that needs them.
+        self._watch_demanded()
+
+    def _watch_demanded(self) -> None:
+        """Kinds that few clusters need are watched from the first pod on that needs them."""
         for demand in sorted(self.translator.demands - self._demanded, key=lambda each: each.value):
             self._demanded.add(demand)
             self._watch(demand, _KNOWN.get(demand))
+
+    async def _await_slices(self) -> None:
+        """Devices are watched from the first slice on, too: nodes, pools and percentages have them before any pod has a claim."""
+        while Watch.DEVICES not in self._demanded:
+            # Where the API group is not served, or the right to read it is missing, it may be later.
+            with contextlib.suppress(ApiError, Unreachable, msgspec.DecodeError):
+                found = msgspec.json.decode(await self.client.get(SLICE.path, limit="1"), type=views.RawList)
+                if found.items and Watch.DEVICES not in self._demanded:
+                    self.translator.demands.add(Watch.DEVICES)
+                    self._watch_demanded()
+                    return
+            await asyncio.sleep(_SLICES_EVERY)
 
     async def current(self) -> None:
         """Return once all that a scheduler wrote before the call has been delivered."""
@@ -158,11 +186,15 @@ class KubernetesCluster:
                 metadata["resourceVersion"] = version
             body = encode({"metadata": metadata, "target": {"kind": "Node", "name": binding.node}})
             outcome, message = await _outcome(self.client.post(f"{pod_path(pod)}/binding", body))
+            if outcome is Outcome.DONE and binding.claims:
+                self._claims.note_bound(binding)
             if outcome is not None:
                 return outcome, message
             seen = await self._read(pod)
             if seen is None:
                 return Outcome.GONE, message
+            if seen.spec.node_name == binding.node and binding.claims:
+                self._claims.note_bound(binding)
             if seen.spec.node_name == binding.node:
                 return Outcome.DONE, ""
             self.translator.versions[pod.uid] = seen.metadata.resource_version

@@ -8,7 +8,7 @@ overlap, the one that was written later is taken back before the pod is bound. W
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from fairlead.cluster.claim_status import path_of
 from fairlead.cluster.kubernetes import protobuf
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.extended_claims import ExtendedClaims, NotKept
+from fairlead.cluster.kubernetes.failed_devices import FailedDevices
 from fairlead.cluster.port import Allocated, ClusterEvent, Gone, Outcome, Upsert
 from fairlead.cluster.translate import Change
 from fairlead.core.dra.model import Slice
@@ -46,12 +47,13 @@ class _Refused(Exception):
 class DeviceClaims:
     """Writes what claims are allocated, and finds others whose devices overlap with theirs.
 
-    written: is called with a pod whose status was written.
+    written: is called with a pod whose status was written. failures: the devices because of which bindings failed.
     """
 
     def __init__(self, client: Client, written: Callable[[views.Pod], None] = lambda _: None) -> None:
         self._client = client
         self._extended = ExtendedClaims(client, written)
+        self.failures = FailedDevices(client.clock)
         self._versions: dict[str, int] = {}  # of claims, as the watch has delivered them
         self._written = Written()
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # for a change of a claim
@@ -83,6 +85,12 @@ class DeviceClaims:
 
     # -- writes ----------------------------------------------------------------------------------
 
+    def note_bound(self, binding: Binding) -> None:
+        """A pod was bound: its devices work."""
+        self.failures.works(each.allocation for each in binding.claims)
+        if any(each.extended is not None and each.extended.requests for each in binding.claims):
+            self.failures.claims_served()
+
     async def allocate(self, binding: Binding) -> Allocated:
         """Allocate and reserve the claims of a binding; nothing of it remains where one is refused."""
         try:
@@ -97,7 +105,11 @@ class DeviceClaims:
             await self._ready([choice for choice, _ in written])
         except (_Refused, NotKept, ApiError, Unreachable) as error:
             await self.release(binding)
-            return Allocated(Outcome.REFUSED, str(error), error.failed if isinstance(error, _Refused) else ())
+            failed = error.failed if isinstance(error, _Refused) else ()
+            if isinstance(error, NotKept):
+                failed = (FailedDevice("", DeviceId("", "", ""), str(error), unserved=True),)
+            self.failures.note(failed)
+            return Allocated(Outcome.REFUSED, str(error), failed)
         return Allocated(Outcome.DONE)
 
     async def _write(self, choice: DeviceChoice, pod: PodRef) -> tuple[DeviceChoice, int]:
@@ -166,39 +178,53 @@ class DeviceClaims:
     async def _protect(self, path: str, uid: str) -> bytes:
         """Set the finalizer; returns the claim. uid: of the claim that was decided about; empty: not known."""
         body = {"metadata": {**_of(uid), "finalizers": [claim_status.FINALIZER]}}
-        return await self._add(path, "", uid, body, lambda claim: protobuf.with_finalizer(claim, claim_status.FINALIZER))
+        return await self._change(
+            path,
+            uid,
+            lambda: self._client.patch(path, encode(body)),
+            lambda claim: protobuf.with_finalizer(claim, claim_status.FINALIZER),
+        )
 
     async def _reserve(self, choice: DeviceChoice, uid: str, pod: PodRef) -> int:
         """Reserve a claim that is allocated: the entry is merged with those of other pods, whichever version it has."""
         body = {"metadata": _of(uid), "status": {"reservedFor": [claim_status.consumer(pod)]}}
-        path = path_of(choice.claim)
-        answer = await self._add(path, "/status", uid, body, lambda claim: protobuf.with_user(claim, pod.name, pod.uid))
+        path = f"{path_of(choice.claim)}/status"
+        answer = await self._change(
+            path,
+            uid,
+            lambda: self._client.patch(path, encode(body)),
+            lambda claim: protobuf.with_user(claim, pod.name, pod.uid),
+        )
         claim = msgspec.json.decode(answer)
         there = (claim.get("status") or {}).get("allocation")
         if choice.allocation is None or there is None or not _is(there, choice.allocation):
             raise _Refused(f"resourceclaim {choice.claim} was allocated other devices meanwhile")
         return _version(_metadata(claim)["resourceVersion"])
 
-    async def _add(
-        self, path: str, part: str, uid: str, body: object, in_protobuf: Callable[[bytes], tuple[str, bytes]]
+    async def _change(
+        self,
+        path: str,
+        uid: str,
+        patch: Callable[[], Awaitable[bytes]],
+        in_protobuf: Callable[[bytes], tuple[str, bytes]],
     ) -> bytes:
-        """Add something to a claim by a patch of a part of it; returns the claim. uid: as of `_protect`.
+        """Change a claim, or its status, by a patch, or else in protobuf; returns the claim. uid: as of `_protect`.
 
         A patch does not do if the claim has opaque parameters whose JSON is not as Go writes it, keys sorted, without spaces: to
         the API server the patched claim has another specification then, or another allocation.
         """
         try:
-            return await self._client.patch(path + part, encode(body))
+            return await patch()
         except ApiError as error:
             if error.code != _INVALID:
                 raise
             try:
-                there, claim = in_protobuf(await self._client.get_as(path, protobuf.MEDIA_TYPE))
+                there, claim = in_protobuf(await self._client.get_as(path.removesuffix("/status"), protobuf.MEDIA_TYPE))
             except protobuf.Malformed:
                 raise error from None
             if uid and there != uid:  # of that name another is there by now
                 raise
-            return await self._client.put(path + part, claim, kind=protobuf.MEDIA_TYPE)
+            return await self._client.put(path, claim, kind=protobuf.MEDIA_TYPE)
 
     async def _see(self, key: str, version: int) -> None:
         """Wait for the watch; raise `_Refused` if another claim was given one of these devices, or a part of it, before."""
@@ -271,6 +297,17 @@ class DeviceClaims:
         if choice.extended is not None:
             await self._extended.take_back(pod)
             return 0
+        for left in reversed(range(_TRIES)):
+            try:
+                return await self._unreserve(choice, pod)
+            except (ApiError, protobuf.Outdated) as error:
+                # Others that share the claim write at the same moment; what is taken back is decided again by what they wrote.
+                if isinstance(error, ApiError) and (error.code != _CONFLICT or not left):
+                    raise
+        return 0
+
+    async def _unreserve(self, choice: DeviceChoice, pod: PodRef) -> int:
+        """Take a reservation back, and the devices with it where they were decided for it and no other pod uses them."""
         claim = msgspec.json.decode(await self._client.get(path_of(choice.claim)))
         metadata, status = _metadata(claim), claim.get("status") or {}
         users = status.get("reservedFor") or []
@@ -287,7 +324,13 @@ class DeviceClaims:
         if not changed:
             return 0
         body = {"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}, "status": changed}
-        answer = await self._client.patch(f"{path_of(choice.claim)}/status", encode(body), _MERGE)
+        path, version = path_of(choice.claim), metadata["resourceVersion"]
+        answer = await self._change(
+            f"{path}/status",
+            metadata["uid"],
+            lambda: self._client.patch(f"{path}/status", encode(body), _MERGE),
+            lambda found: protobuf.without_user(found, pod.uid, version, deallocated="allocation" in changed),
+        )
         return _version(_metadata(msgspec.json.decode(answer))["resourceVersion"])
 
 

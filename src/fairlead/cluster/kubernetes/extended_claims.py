@@ -24,6 +24,9 @@ _GONE, _FAULT = 404, 500
 class NotKept(Exception):
     """The API server does not keep in a pod's status which claim it has; its text is the reason."""
 
+    def __init__(self) -> None:
+        super().__init__("the API server keeps no status.extendedResourceClaimStatus: feature gate DRAExtendedResource is off")
+
 
 class ExtendedClaims:
     """Creates and deletes such claims. written: is called with a pod whose status was written."""
@@ -33,6 +36,7 @@ class ExtendedClaims:
         self._owned: dict[str, dict[str, str]] = {}  # UID of a pod -> its claims, `namespace/name`, and their UIDs
         self._owners: dict[str, str] = {}
         self._doubtful: set[str] = set()  # UIDs of pods: a request to create a claim was not answered
+        self._kept = False  # whether a pod's status is known to keep the name of its claim
 
     def note(self, changes: Iterable[Change[device_views.ResourceClaim]]) -> None:
         """Claims came, changed or went."""
@@ -48,7 +52,12 @@ class ExtendedClaims:
         return sorted(each for each in self._owned.get(pod.uid, ()) if each != key)
 
     async def create(self, wanted: ExtendedClaim, pod: PodRef) -> tuple[str, Mapping[str, Any]]:
-        """Create the claim of a pod. Returns `namespace/name`, and its metadata. Raises `ApiError`, `Unreachable`."""
+        """Create the claim of a pod. Returns `namespace/name`, and its metadata. Raises `ApiError`, `Unreachable`, `NotKept`.
+
+        Until a pod's status was seen to keep the name of its claim, that is tried dry first: where it does not, no claim is made.
+        """
+        if not self._kept:
+            await self._write_status(pod, claim_status.extended_status("not-created-yet", wanted), dry_run=True)
         path = f"/apis/resource.k8s.io/v1/namespaces/{pod.namespace}/resourceclaims"
         if pod.uid in self._doubtful:
             await self._search(path, pod)
@@ -75,13 +84,18 @@ class ExtendedClaims:
     async def show(self, pod: PodRef, key: str, wanted: ExtendedClaim) -> None:
         """Write into a pod's status which claim it has; key: empty: none. Raises `ApiError`, `Unreachable`, `NotKept`."""
         status = claim_status.extended_status(key.partition("/")[2], wanted) if key else None
+        self._written(await self._write_status(pod, status))
+
+    async def _write_status(self, pod: PodRef, status: Mapping[str, Any] | None, *, dry_run: bool = False) -> views.Pod:
         body = {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": status}}
-        answer = await self._client.patch(f"{pod_path(pod)}/status", encode(body))
+        answer = await self._client.patch(f"{pod_path(pod)}/status", encode(body), dry_run=dry_run)
         view = msgspec.json.decode(answer, type=views.Pod)
         shown = view.status.extended_resource_claim_status if view.status is not None else None
-        if key and shown is None:
-            raise NotKept("the API server keeps no status.extendedResourceClaimStatus: feature gate DRAExtendedResource is off")
-        self._written(view)
+        if status is not None:
+            self._kept = shown is not None
+            if shown is None:
+                raise NotKept
+        return view
 
     async def take_back(self, pod: PodRef) -> None:
         """Delete what was created for a pod that is not bound. Raises `ApiError`, `Unreachable`."""

@@ -27,10 +27,12 @@ _WATCH_SECONDS, _WATCH_SPREAD = 300, 300  # as client-go's reflectors: five to t
 _SILENCE = 90.0  # the API server sends a bookmark about every minute
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 15.0
 _CATCH_UP, _ASK = 1.0, 0.02  # seconds without a move after which a watch is listed again instead; between two checks
+_ABSENT_WAIT = 30.0  # seconds until a kind that is not served is asked for again
 _REFUSED_WAIT = 2.0  # at most, while the API server may not have loaded the roles yet
 _LARGEST_EVENT = 8 << 20
 _NOT_SERVED = "this kind is not served: install it with `fairlead crds | kubectl apply -f -`; this process waits until then"
 
+_HINTS = {404: _NOT_SERVED}
 _REFUSED = "access is denied: apply and bind the roles of charts/rbac.yaml; this process waits until then"
 
 log = structlog.get_logger("informer")
@@ -44,6 +46,7 @@ class Informer(Generic[View]):
     """Reports every change of one kind, in order, in batches.
 
     key: what an object is known by; default: namespace/name.
+    optional: the server may not serve it, or not to us: that counts as an empty list, and is asked again now and then.
     silence: seconds without any byte after which a watch counts as dead. selector, fields: of objects; empty: all.
     on_synced: called once, after the first list has been reported.
     """
@@ -60,6 +63,7 @@ class Informer(Generic[View]):
         silence: float = _SILENCE,
         selector: str = "",
         fields: str = "",
+        optional: bool = False,
     ) -> None:
         self.client = client
         self.path = path
@@ -72,6 +76,7 @@ class Informer(Generic[View]):
         self.restarts = 0
         self.known: dict[str, str] = {}  # key -> resourceVersion
         self._key = key
+        self._optional, self._missed = optional, False
         self._decode = msgspec.json.Decoder(view).decode
         self._decode_metadata = msgspec.json.Decoder(views.OnlyMetadata).decode
         self._decode_event = msgspec.json.Decoder(views.WatchEvent).decode
@@ -91,10 +96,8 @@ class Informer(Generic[View]):
             try:
                 if not self._version:
                     self._version = await self._list()
-                    first, self._lists_done = not self.listed, self._lists_begun
+                    self._all_listed()
                     refused_at = None
-                    if first and self._held is None:
-                        self.on_synced()
                     wait = _FIRST_WAIT
                 before = self._version
                 await self._watch()
@@ -110,7 +113,10 @@ class Informer(Generic[View]):
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise asyncio.CancelledError from error  # a stream that is cut off may end with an error instead
-                hint = _NOT_SERVED if isinstance(error, ApiError) and error.code == 404 else ""
+                if self._is_absent(error):
+                    await self._absent()
+                    continue
+                hint = _HINTS.get(_code(error), "")
                 if not refuses(error):
                     refused_at = None
                 elif refused_at is None:
@@ -124,6 +130,23 @@ class Informer(Generic[View]):
                 )
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, _LONGEST_WAIT)
+
+    def _all_listed(self) -> None:
+        first, self._lists_done = not self.listed, self._lists_begun
+        if first and self._held is None and not self._missed:
+            self.on_synced()
+
+    def _is_absent(self, error: Exception) -> bool:
+        """Whether it is a kind that need not be served, and is not."""
+        return self._optional and not self.listed and _code(error) in (403, 404)
+
+    async def _absent(self) -> None:
+        """It is not served: as if there were none. It is asked for again later, since it may be installed."""
+        if not self._missed:
+            self._missed = True
+            log.info("not served, and not needed", path=self.path)
+            self.on_synced()
+        await asyncio.sleep(_ABSENT_WAIT)
 
     def relist(self) -> None:
         """Drop the watch and list everything again, as after a 410."""
@@ -320,3 +343,8 @@ class Informer(Generic[View]):
 def _reaches(version: str, wanted: str) -> bool:
     """Whether a version is another or a later one; versions of one server are numbers that grow."""
     return version.isdecimal() and wanted.isdecimal() and int(version) >= int(wanted)
+
+
+def _code(error: Exception) -> int:
+    """The status of the server's answer; 0 where there was none."""
+    return error.code if isinstance(error, ApiError) else 0

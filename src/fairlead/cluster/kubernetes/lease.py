@@ -16,7 +16,7 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -75,7 +75,8 @@ class Elector:
 
     healthy: asked before each renewal; a scheduler whose core stands still must not stay leader.
     Times in seconds: a holder gives up after `renew_deadline` without a renewal, others take over
-    after `duration` without a change. refusal_grace: how long a holder that is refused (401, 403) tries on.
+    after `duration` without a change. refusal_grace: how long a holder that is refused (401, 403) tries on. annotations: of ours,
+    that every write of a holder sets, or removes (None).
     """
 
     def __init__(  # noqa: PLR0913 - each is given by name
@@ -90,6 +91,7 @@ class Elector:
         retry: float = 2.0,
         refusal_grace: float = REFUSAL_GRACE,
         identity: str = "",
+        annotations: Callable[[], Mapping[str, str | None]] | None = None,
     ) -> None:
         self.client = client
         self._line = client.apart(timeout=renew_deadline / 2)
@@ -97,6 +99,9 @@ class Elector:
         self.namespace, self.name = namespace, name
         self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         self.healthy = healthy
+        self.annotations = annotations
+        self.found: dict[str, str] = {}
+        """The annotations that the Lease had when it was acquired."""
         self.duration, self.renew_deadline, self.retry = duration, renew_deadline, retry
         self.refusal_grace = max(refusal_grace, renew_deadline)
         self.epoch: int | None = None
@@ -205,6 +210,7 @@ class Elector:
         if held:
             return False
         epoch = (spec.lease_transitions or 0) + 1
+        self.found = dict(lease.metadata.get("annotations") or {})
         self._held = await self._write(lease, self._spec(epoch))
         self.epoch = epoch
         return True
@@ -278,7 +284,11 @@ class Elector:
             raise
 
     async def _write(self, lease: Lease, spec: dict[str, Any]) -> Lease:
-        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": lease.metadata, "spec": spec}
+        metadata = lease.metadata
+        if self.annotations is not None and self.epoch is not None:
+            wanted = {**(metadata.get("annotations") or {}), **self.annotations()}
+            metadata = {**metadata, "annotations": {name: value for name, value in wanted.items() if value is not None}}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         answer = await self._line.put(f"{self.path}/{self.name}", encode(body), patient=False)
         return msgspec.json.decode(answer, type=Lease)
 

@@ -1,4 +1,4 @@
-"""Adding a finalizer, or the user of a claim, in protobuf, all else byte for byte as the API server has it.
+"""Adding a finalizer or the user of a claim, or taking a user away, in protobuf, all else byte for byte as the API server has it.
 
 A patch has the API server read the whole object from JSON again. JSON within it, such as the opaque parameters of
 ResourceClaims, then has its keys sorted and its spaces removed, and counts as changed although its value is equal.
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 _RAW = 2  # of the envelope: the object
-_METADATA, _UID, _FINALIZERS = 1, 5, 14  # of every object, and of its metadata
-_STATUS, _RESERVED_FOR = 3, 2  # of a ResourceClaim, and of its status
+_METADATA, _UID, _VERSION, _FINALIZERS = 1, 5, 6, 14  # of every object, and of its metadata
+_STATUS, _ALLOCATION, _RESERVED_FOR = 3, 1, 2  # of a ResourceClaim, and of its status
 _USER_RESOURCE, _USER_NAME, _USER_UID = 3, 4, 5  # of an entry of `reservedFor`
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
@@ -25,6 +25,10 @@ _Field = tuple[int, bytes, bytes]  # its number, its value, all bytes of it
 
 class Malformed(ValueError):
     """Bytes that are no object in protobuf."""
+
+
+class Outdated(Exception):
+    """An object has another version by now."""
 
 
 def with_finalizer(body: bytes, finalizer: str) -> tuple[str, bytes]:
@@ -46,6 +50,24 @@ def with_user(body: bytes, name: str, pod: str) -> tuple[str, bytes]:
             return uid, body
     user = _field(_USER_RESOURCE, b"pods") + _field(_USER_NAME, name.encode()) + _field(_USER_UID, pod.encode())
     return uid, _whole(others, obj, _field(_STATUS, _field(_RESERVED_FOR, user)))
+
+
+def without_user(body: bytes, pod: str, version: str, *, deallocated: bool) -> tuple[str, bytes]:
+    """The UID of a ResourceClaim, and the claim no longer reserved for a pod (by UID). Raises `Malformed`, `Outdated`.
+
+    version: what the claim must have. deallocated: its devices are taken away, too.
+    """
+    others, obj, uid = _object(body)
+    if b"".join(_values(_parts(obj, _METADATA), _VERSION)) != version.encode():
+        raise Outdated
+    status = b"".join(
+        whole
+        for number, value, whole in _parts(obj, _STATUS)
+        if not (number == _ALLOCATION and deallocated)
+        and not (number == _RESERVED_FOR and pod.encode() in _values(list(_fields(value)), _USER_UID))
+    )
+    kept = b"".join(whole for number, _, whole in _fields(obj) if number != _STATUS)
+    return uid, _whole(others, kept, _field(_STATUS, status))
 
 
 def _object(body: bytes) -> tuple[bytes, bytes, str]:

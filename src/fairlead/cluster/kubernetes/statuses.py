@@ -41,20 +41,22 @@ class Statuses:
         }
         await self._status(f"{pod_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}})
 
-    async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
-        """`status.nominatedNodeName`, with the condition that names what it waits for."""
-        body = {
-            "metadata": {"uid": pod.uid},
-            "status": {"nominatedNodeName": node, "conditions": [waiting_condition(reason, self._now())]},
-        }
-        await self._status(f"{pod_path(pod)}/status", body)
+    async def nominate(self, pod: PodRef, node: str, reason: Reason | None = None) -> None:
+        """`status.nominatedNodeName`, with the condition that names what it waits for, if there is a reason."""
+        status: dict[str, object] = {"nominatedNodeName": node}
+        if reason is not None:
+            status["conditions"] = [waiting_condition(reason, self._now())]
+        await self._status(f"{pod_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": status})
 
-    async def refuse(self, pod: PodRef, reason: Reason) -> None:
+    async def refuse(self, pod: PodRef, reason: Reason, *, withdraw: bool = False) -> None:
         """Condition PodScheduled=False, in kube-scheduler's form where capacity is missing."""
         report = why_waiting(reason)
-        if self._translator.reported.get(pod.uid) == report:
+        if self._translator.reported.get(pod.uid) == report and not withdraw:
             return
-        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [waiting_condition(reason, self._now())]}}
+        status: dict[str, object] = {"conditions": [waiting_condition(reason, self._now())]}
+        if withdraw:
+            status["nominatedNodeName"] = None
+        body = {"metadata": {"uid": pod.uid}, "status": status}
         if await self._status(f"{pod_path(pod)}/status", body, retry=True) and pod.uid in self._translator.versions:
             self._translator.reported[pod.uid] = report
 

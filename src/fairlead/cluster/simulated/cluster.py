@@ -285,28 +285,32 @@ class SimulatedCluster:
             return (Outcome.GONE if error.code in (404, 409) else Outcome.REFUSED), str(error)
         return Outcome.DONE, ""
 
-    async def nominate(self, pod: PodRef, node: str, reason: Reason) -> None:
+    async def nominate(self, pod: PodRef, node: str, reason: Reason | None = None) -> None:
         """Write for which node a pod waits while its victims leave."""
-        self._set_status(pod, {"nominatedNodeName": node}, waiting_condition(reason, self.api.clock.text()))
+        condition = waiting_condition(reason, self.api.clock.text()) if reason is not None else None
+        self._set_status(pod, {"nominatedNodeName": node}, condition)
 
-    def _set_status(self, pod: PodRef, fields: Object, condition: Object) -> None:
+    def _set_status(self, pod: PodRef, fields: Object, condition: Object | None) -> None:
         record = self.api.store.get(PODS, (pod.namespace, pod.name))
         if record is None or record.object["metadata"]["uid"] != pod.uid:
             return
         obj = record.object
         status = {**(obj.get("status") or {}), **fields}
-        others = [each for each in status.get("conditions") or () if each["type"] != condition["type"]]
-        status["conditions"] = [*others, condition]
+        if condition is not None:
+            others = [each for each in status.get("conditions") or () if each["type"] != condition["type"]]
+            status["conditions"] = [*others, condition]
         self.api.store.put(PODS, (pod.namespace, pod.name), {**obj, "metadata": dict(obj["metadata"]), "status": status})
 
-    async def refuse(self, pod: PodRef, reason: Reason) -> None:
+    async def refuse(self, pod: PodRef, reason: Reason, *, withdraw: bool = False) -> None:
         """Write why a pod waits into its conditions."""
         report = why_waiting(reason)
         record = self.api.store.get(PODS, (pod.namespace, pod.name))
-        if record is None or record.object["metadata"]["uid"] != pod.uid or self.translator.reported.get(pod.uid) == report:
+        if record is None or record.object["metadata"]["uid"] != pod.uid:
+            return
+        if self.translator.reported.get(pod.uid) == report and not withdraw:
             return
         self.translator.reported[pod.uid] = report
-        self._set_status(pod, {}, waiting_condition(reason, self.api.clock.text()))
+        self._set_status(pod, {"nominatedNodeName": ""} if withdraw else {}, waiting_condition(reason, self.api.clock.text()))
 
     async def group_status(self, group: str, status: GroupReport) -> None:
         """Write where a pod group stands."""

@@ -327,7 +327,7 @@ def amounts(quantities: Any) -> dict[str, int]:
 
 
 def requests_of(pod: Object) -> tuple[tuple[str, int], ...]:
-    """What a pod holds of its node, one of `pods` included."""
+    """What a pod holds of its node, one of `pods` included. What a claim serves is none of the node's device plugins."""
     spec = pod["spec"]
     if (
         len(spec.get("containers") or ()) == 1
@@ -341,7 +341,8 @@ def requests_of(pod: Object) -> tuple[tuple[str, int], ...]:
             requests = pod_requests(msgspec.convert({"spec": spec}, views.Pod, strict=False))
         except (QuantityError, msgspec.ValidationError):
             requests = {}
-    return (*requests.items(), ("pods", 1))
+    served = pod_claims.served_by_claim(pod)
+    return (*(each for each in requests.items() if each[0] not in served), ("pods", 1))
 
 
 def _stalled(pod: Object, why: str, now: str) -> Object:

@@ -5,7 +5,7 @@ The reference is `k8s.io/dynamic-resource-allocation/resourceclaim` 0.36.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fairlead.cluster.simulated.store import Object
@@ -36,13 +36,23 @@ def claims_of(pod: Object) -> Iterator[PodClaim]:
             yield PodClaim(name, made.get(name) or "", template)
 
 
-def extended_of(pod: Object) -> Iterator[PodClaim]:
-    """The claim for the resources of device classes that a pod requests by their names: no node advertises these."""
+def extended_of(pod: Object, offered: Mapping[str, int] | None = None) -> Iterator[PodClaim]:
+    """The claim for the extended resources of a pod that only devices can serve.
+
+    Those are the resources named after a class, which no node advertises, and on a node that offers these amounts all that it
+    does not offer.
+    """
     containers = (*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"])
     requested = {name for each in containers for name in (each.get("resources") or {}).get("requests") or ()}
-    if any(name.startswith(IMPLICIT) for name in requested):
+    if any(name.startswith(IMPLICIT) or (offered is not None and "/" in name and not offered.get(name)) for name in requested):
         status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
         yield PodClaim("of extended resources", status.get("resourceClaimName") or "", "made by the scheduler")
+
+
+def served_by_claim(pod: Object) -> set[str]:
+    """The extended resources that a pod has by the claim in its status, and so not from its node's device plugins."""
+    status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    return {each["resourceName"] for each in status.get("requestMappings") or ()}
 
 
 def used_by(pod: Object) -> list[str]:

@@ -32,20 +32,27 @@ def start(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transa
     if pods:
         yield Place(tuple(_binding(state, task) for task in pods), gang.key if gang is not None else "")
     if len(pods) < len(tasks):
-        yield state.suspended.resume([task for task in tasks if task.pod.placeholder], now)
+        state.spares.keep(task for task in tasks if task.pod.spare)
+        resumed = [task for task in tasks if task.pod.placeholder and not task.pod.spare]
+        if resumed:
+            yield state.suspended.resume(resumed, now)
 
 
 def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> None:
     """A unit has its places: it waits no longer, and what is remembered of vain searches for it is over."""
     unit.retire()
+    if unit.gang is not None and state.spares.keys:
+        state.spares.followed(unit.gang.key)
     state.queues.fair.touch()
     state.reserved.started(name_of(unit))
     state.foretold.started(unit.tasks[0].job, now)
     if (pending_class := pending_class_of(unit)) is not None:
-        pending_class.search.forget()
+        state.queues.waiting.backing_off.end(pending_class)
     for task in placed:
         task.started = now
         task.reported = None
+        if state.pods.nominated:
+            state.pods.withdraw_nomination(task.pod.uid)
     first = unit.tasks[0]
     if unit.gang is not None and not first.beyond and len(placed) < len(unit.gang.tasks):
         state.tables.unsettle(unit.gang)  # the others may have places now, too
@@ -83,14 +90,15 @@ def _evicted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: fro
     state.evictions.begin([*plan.victims, *plan.leaving], plan.placed, plan.places, now, moved)
     names = state.nodes.names
     held = tuple(Binding(task.ref, names[task.row], task.devices) for task in plan.placed)
-    evicted = [task for task in plan.victims if task.pod.uid not in moved]
+    victims = [task for task in plan.victims if not task.pod.spare]  # those are gone with their gangs, without a write
+    evicted = [task for task in victims if task.pod.uid not in moved]
     groups = tuple(sorted({task.gang.key for task in evicted if task.gang is not None}))
     outright = by_upstream(unit)
     suspends = () if outright else state.suspended.ask(evicted, now)
     group = unit.gang.key if unit.gang else ""
-    graces = () if outright else state.departures.graces(plan.victims)
+    graces = () if outright else state.departures.graces(victims)
     return Preempt(
-        tuple(Binding(task.ref, task.pod.node) for task in plan.victims),
+        tuple(Binding(task.ref, task.pod.node) for task in victims),
         held,
         group,
         outright,

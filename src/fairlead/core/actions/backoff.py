@@ -15,7 +15,7 @@ from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.search import by_upstream
 from fairlead.core.queues.backoff_lines import BackoffLines
 from fairlead.core.queues.searches import Seen
-from fairlead.core.queues.tree import PendingClass, pending_class_of
+from fairlead.core.queues.tree import PendingClass
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -58,11 +58,8 @@ def _versions(state: ClusterState) -> tuple[int, int, int]:
 # -- tried again ------------------------------------------------------------------------------
 
 
-def refused_again(state: ClusterState, unit: Unit, now: float) -> Reason | None:
-    """The reason for which a unit that is the next would be refused as it was before; None: it must be tried."""
-    pending_class = pending_class_of(unit)
-    if pending_class is None:
-        return None
+def refused_again(state: ClusterState, pending_class: PendingClass, unit: Unit, now: float) -> Reason | None:
+    """The reason for which a unit of a class that is the next would be refused as it was before; None: it must be tried."""
     waiting = state.queues.waiting
     known = pending_class.lacks_place
     if known is None or now >= pending_class.search.backoff_until or pending_class not in waiting.backing_off:
@@ -140,10 +137,9 @@ def offer_all(state: ClusterState, rows: Sequence[int], checked: list[BackoffLin
     waiting.offer_backoff(rows, checked, free, state.services.now - policy.move_patience)
 
 
-def stands_by(unit: Unit) -> PendingClass | None:
-    """The class of a unit that is the next, if it is in backoff and stands in line for a free place; else None."""
-    pending_class = pending_class_of(unit)
-    return pending_class if pending_class is not None and pending_class.unschedulable is not None else None
+def stands_by(pending_class: PendingClass) -> bool:
+    """Whether a class whose unit is the next is in backoff, and stands in line for a free place."""
+    return pending_class.unschedulable is not None
 
 
 def try_again(state: ClusterState, pending_class: PendingClass) -> None:

@@ -10,7 +10,7 @@ No more work is lost than with the plan alone, beyond what the unit could have d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, islice
 from typing import NamedTuple
 
@@ -19,12 +19,16 @@ from fairlead.core.actions.consolidate import (
     can_be_placed,
     devices_free,
     devices_of,
+    gpus_of,
     rearranged,
     usable_by,
     work_waited,
 )
+from fairlead.core.dra.model import Allocation
+from fairlead.core.nodes.device_claims import DeviceClaims
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Blocking
+from fairlead.core.preemption.device_bounds import could_be_free
 from fairlead.core.preemption.movers import Movers
 from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy
@@ -47,22 +51,29 @@ class Laid(NamedTuple):
     """A plan as it stands in the state, so that it can be taken back and laid out again."""
 
     plan: Plan
-    places: list[tuple[Task, int, tuple[int, ...]]]
+    places: list[tuple[Task, int, tuple[int, ...], dict[str, Allocation]]]
 
     @classmethod
-    def of(cls, plan: Plan) -> Laid:
-        """What a plan has assumed."""
-        return cls(plan, [(task, task.row, task.devices) for task in plan.placed])
+    def of(cls, state: ClusterState, plan: Plan) -> Laid:
+        """What a plan has assumed: places, devices, and what claims get."""
+        assumed = state.device_claims.assumed
+        return cls(plan, [(task, task.row, task.devices, _decided(assumed, task)) for task in plan.placed])
 
     def again(self, state: ClusterState) -> Plan:
         """The same once more, on the state as it was before."""
         for task in self.plan.victims:
             state.placement.unassign(task)
-        for task, row, devices in self.places:
-            state.placement.assign(task, row, devices)
+        for task, row, devices, decided in self.places:
+            with state.placement.deciding(decided):
+                state.placement.assign(task, row, devices)
             state.reserved.take(task, row)
             task.become(TaskState.ASSUMED)
         return self.plan
+
+
+def _decided(assumed: Mapping[str, Allocation], task: Task) -> dict[str, Allocation]:
+    keys = DeviceClaims.keys_of(task.pod) if task.pod.claims else ()
+    return {key: assumed[key] for key in keys if key in assumed}
 
 
 def leaves_fragments(state: ClusterState, plan: Plan) -> bool:
@@ -91,7 +102,7 @@ def combine(
         chosen = victims_of(state).with_rest(preemption, some)
         if sum(devices_of(victim.tasks) for _, victim in chosen) >= bound:
             continue
-        found, taken = _try(preemption, core, chosen, most_lost, now, steps)
+        found, taken = attempt(preemption, core, chosen, most_lost, now, steps)
         steps -= taken
         if found is not None or steps <= 0:
             return found
@@ -119,21 +130,34 @@ def _sets(candidates: list[Preemptible], lacking: int, bound: int) -> list[tuple
     return [tuple(candidates[index] for index in chosen) for _, _, chosen in found[:_SETS]]
 
 
-def _try(
-    preemption: PreemptionPolicy, core: Unit, chosen: Sequence[Preemptible], most_lost: float, now: float, steps: int
+def attempt(
+    preemption: PreemptionPolicy,
+    core: Unit,
+    chosen: Sequence[Preemptible],
+    most_lost: float,
+    now: float,
+    steps: int,
+    *,
+    whole: bool = False,
 ) -> tuple[Moved | None, int]:
-    """A set of victims and the moves with which the unit fits, if there are such, and how many steps the search took."""
+    """A set of victims and the moves with which the unit fits, if there are such, and how many steps the search took.
+
+    most_lost: device-seconds of work, of all together. whole: whether gangs may move as such, too.
+    """
     state, services = preemption.state, preemption.state.services
     down = [task for _, victim in chosen for task in victim.tasks]
     planned = PlannedVictims(preemption)
     if not all(planned.admits(*each) for each in chosen) or (down and preemption.in_vain(down)):
         return None, 0
-    worth = Worth(state, now, most_lost - sum(services.lost_with(task) for task in down), devices_of(core.tasks), none=True)
+    left = most_lost - sum(services.lost_with(task) for task in down)
+    worth = Worth(state, now, left, gpus_of(core.tasks), none=True)
     mark, removal = state.log.mark(), Removal(state)
     removal.take(down)
     ended = {task.gang.key for _, victim in chosen if not victim.spare for task in victim.tasks if task.gang is not None}
-    search = Rearrangement(state, Movers(state, preemption.unit, ended=ended), worth, without=down, steps=steps)
-    if not can_be_placed(state, core) or not search.place_with_moves(core.tasks) or not (down or search.moved):
+    movers = Movers(state, preemption.unit, whole=whole, ended=ended)
+    search = Rearrangement(state, movers, worth, without=down, steps=steps)
+    possible = can_be_placed(state, core) and could_be_free(state, movers, core.tasks)
+    if not possible or not search.place_with_moves(core.tasks) or not (down or search.moved):
         state.log.rollback(mark)
         return None, search.taken
     state.log.commit()

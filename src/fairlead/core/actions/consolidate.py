@@ -29,6 +29,7 @@ from fairlead.core.pods.amounts import asked_by, covers, lacking
 from fairlead.core.pods.filters.network_topology import depends_on_others
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState, Unit, rankings_of
 from fairlead.core.preemption.claim_bounds import enough_devices
+from fairlead.core.preemption.device_bounds import could_be_free
 from fairlead.core.preemption.movers import Movers
 from fairlead.core.preemption.rearrange import Rearrangement, closed_to_moved
 from fairlead.core.preemption.removal import Removal
@@ -54,12 +55,15 @@ def consolidate(state: ClusterState, unit: Unit, now: float) -> Moved | None:
     core = unit.core()
     if not can_be_placed(state, core) or not _enough(state, core):
         return None
-    worth, first = Worth(state, now, work_waited(unit, now), _gpus_of(core.tasks), later=True), core.tasks[0]
+    whole = any(service.moves_whole for service in state.services.classes.values())
+    if not could_be_free(state, Movers(state, unit, whole=whole), core.tasks):
+        return None
+    worth, first = Worth(state, now, work_waited(unit, now), gpus_of(core.tasks), later=True), core.tasks[0]
     alike = all(task.shape is first.shape for task in core.tasks) and first.shape.gpu_milli == WHOLE
     alike = alike and not first.shape.spec.devices
     found = _by_counting(state, core, unit, worth) if alike else None
     found = found or _by_search(state, core, unit, worth, whole=False)
-    if found is None and any(service.moves_whole for service in state.services.classes.values()):
+    if found is None and whole:
         found = _by_search(state, core, unit, worth, whole=True)
     return found
 
@@ -107,7 +111,7 @@ def _enough(state: ClusterState, core: Unit) -> bool:
 
 def work_waited(unit: Unit, now: float) -> float:
     """Device-seconds that a unit could have done while it waited."""
-    return (now - unit.created) * _gpus_of(unit.tasks[: unit.need]) / WHOLE
+    return (now - unit.created) * gpus_of(unit.tasks[: unit.need]) / WHOLE
 
 
 def devices_of(tasks: Sequence[Task]) -> int:
@@ -115,7 +119,7 @@ def devices_of(tasks: Sequence[Task]) -> int:
     return sum(task.shape.device_milli for task in tasks)
 
 
-def _gpus_of(tasks: Sequence[Task]) -> int:
+def gpus_of(tasks: Sequence[Task]) -> int:
     """The same with what they ask for by claims."""
     return sum(task.shape.device_milli + task.shape.claimed_milli for task in tasks)
 

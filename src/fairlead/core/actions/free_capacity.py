@@ -10,6 +10,7 @@ from functools import partial
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions.combine import Laid, combine, leaves_fragments
+from fairlead.core.actions.combine_claims import combine_claims, leaves_devices, wants_devices
 from fairlead.core.actions.consolidate import Moved, consolidate
 from fairlead.core.actions.leaving import awaited_before, beyond_leaving, enough_leaves
 from fairlead.core.actions.patience import moves_from, reclaims_from
@@ -17,7 +18,7 @@ from fairlead.core.gang_topology import could_hold, near_of
 from fairlead.core.pods.tasks import TaskState, Unit
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.override import override
-from fairlead.core.preemption.policy import share_due
+from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import Plan, by_upstream, preempt
 from fairlead.core.queues.searches import Search
 from fairlead.core.queues.tree import PendingClass, pending_class_of
@@ -58,7 +59,7 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
     if plan is None and reclaims_from(state, unit) <= now:
         plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, blocking, enforce_quota=True))
     if plan is None and share_due(state, unit) <= now:
-        plan = beyond_leaving(state, leaving, partial(preempt, state, unit, waited=True, blocking=blocking))
+        plan = beyond_leaving(state, leaving, partial(_take_share, state, unit, blocking))
     search.budgets, again = None, math.inf
     found = None
     if plan is None and asks:
@@ -100,10 +101,10 @@ def _moved(state: ClusterState, unit: Unit, now: float, blocking: Blocking) -> M
     """The same in one domain of the network after the other, for a gang that must be in one."""
     near = near_of(state, unit)
     if near is None or not near.required or len(unit.tasks) == 1:
-        return consolidate(state, unit, now) or combine(state, unit, now, None, blocking)
+        return consolidate(state, unit, now) or _combined(state, unit, now, None, blocking)
     for rows in list(could_hold(state, unit.core(), near, _DOMAINS)):
         with state.network.within(near.gang, rows):
-            moved = consolidate(state, unit, now) or combine(state, unit, now, None, blocking)
+            moved = consolidate(state, unit, now) or _combined(state, unit, now, None, blocking)
         if moved is not None:
             return moved
     return None
@@ -115,11 +116,34 @@ def _evict(
     """Victims for a unit; fewer, or none, where others can move to the fragments that would be left free."""
     mark = state.log.mark()
     plan = preempt(state, unit, enforce_quota=enforce_quota, blocking=blocking)
-    if plan is None or not leaves_fragments(state, plan) or moves_from(state, unit) == math.inf:
+    less = plan is not None and (leaves_fragments(state, plan) or leaves_devices(state, unit, plan))
+    if plan is None or not less or moves_from(state, unit) == math.inf:
         state.log.commit()
         return plan
-    laid = Laid.of(plan)
+    laid = Laid.of(state, plan)
     state.log.rollback(mark)
     for task in unit.tasks:
         task.become(TaskState.WAITING)
-    return combine(state, unit, now, plan, blocking, enforce_quota=enforce_quota) or laid.again(state)
+    return _combined(state, unit, now, plan, blocking, enforce_quota=enforce_quota) or laid.again(state)
+
+
+def _take_share(state: ClusterState, unit: Unit, blocking: Blocking) -> Plan | None:
+    """Victims for a unit that has waited for its queue's share as long as one may.
+
+    Where its queue is not entitled to more, a search found nothing a moment ago for which that wait decides anything.
+    """
+    if not by_upstream(unit) and not PreemptionPolicy(state, unit, waited=True).minds_shares:
+        return None
+    return preempt(state, unit, waited=True, blocking=blocking)
+
+
+def _combined(
+    state: ClusterState, unit: Unit, now: float, plan: Plan | None, blocking: Blocking, *, enforce_quota: bool = False
+) -> Moved | None:
+    """A plan that evicts and moves: by amounts of devices, or where these come from claims by trying which there are."""
+    found = None
+    if not wants_devices(unit) or all(need.served for task in unit.tasks for need in task.shape.spec.devices):
+        found = combine(state, unit, now, plan, blocking, enforce_quota=enforce_quota)
+    if found is None and wants_devices(unit) and state.device_claims.devices.known:
+        found = combine_claims(state, unit, now, plan, blocking, enforce_quota=enforce_quota)
+    return found

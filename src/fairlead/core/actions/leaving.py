@@ -45,7 +45,7 @@ def beyond_leaving(state: ClusterState, leaving: Leaving, search: Callable[[], P
         state.log.rollback(mark)
         return None
     plan = found.plan if isinstance(found, Moved) else found
-    awaited = [task for task, _ in leaving if not _put_back(state, task, gone, plan)]
+    awaited = [task for task, _ in leaving if not put_back(state, task, gone, plan)]
     state.log.commit()
     plan = plan._replace(leaving=awaited, places=plan.places | gone.places)
     return Moved(plan, found.placeholders) if isinstance(found, Moved) else plan
@@ -56,7 +56,7 @@ def awaited_before(state: ClusterState, unit: Unit, now: float) -> bool:
     queues, pending_class = state.queues, pending_class_of(unit)
     if pending_class is None:
         return False
-    firsts = [each.first() for each in queues.waiting.backing_off if each is not pending_class and each.search.awaits > now]
+    firsts = [each.first() for each in queues.waiting.backing_off.awaiting(now) if each is not pending_class]
     if not firsts:
         return False
     mine = queues.waiting.order_key(unit)
@@ -70,11 +70,11 @@ def _gone(state: ClusterState, leaving: Leaving) -> tuple[int, Removal]:
     return mark, gone
 
 
-def _put_back(state: ClusterState, task: Task, gone: Removal, plan: Plan) -> bool:
+def put_back(state: ClusterState, task: Task, gone: Removal, plan: Plan) -> bool:
     """Put a pod back where it runs if all that a plan places fits beside it; whether it does."""
     row, devices = gone.places[task.pod.uid]
     shape, placed = task.shape, plan.placed
-    if task.ranking.relations or any(each.ranking.relations for each in placed):
+    if task.ranking.relations or task.shape.isolates or any(each.ranking.relations for each in placed):
         return False  # it may keep them off wherever it is
     nodes = state.nodes
     free = nodes.devices.states[nodes.device.item(row)]

@@ -23,6 +23,8 @@ from fairlead.core.state.in_flight import GivenUp
 def release_late(state: ClusterState, now: float) -> Iterator[Warn]:
     """Units that wait for victims whose time is over wait in line again, and the victims are charged where they run."""
     departures = state.departures
+    if state.network.asked:
+        state.claims.release_nodes()
     departures.tidy(now)
     late = departures.late(now)
     for victim in late:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
 from fairlead.core.model.transactions import Overdue, Refuse, Transaction
@@ -24,10 +25,18 @@ def refuse(state: ClusterState, units: list[Unit], reason: Reason) -> Iterator[T
         if len(unit.tasks) == 1:
             singles.setdefault(own.message, (own, []))[1].extend(reported)
         elif reported:
-            yield Refuse(tuple(task.ref for task in reported), own, unit.gang.key if unit.gang else "")
+            yield _refusal(reported, own, unit.gang.key if unit.gang else "")
     for own, reported in singles.values():
         if reported:
-            yield Refuse(tuple(task.ref for task in reported), own)
+            yield _refusal(reported, own)
+
+
+def _refusal(tasks: list[Task], reason: Reason, group: str = "") -> Refuse:
+    """No place is held for these: whatever node was nominated for them is not any more. Upstream's rules keep a nomination."""
+    nominated = [task for task in tasks if task.pod.profile != KUBERNETES_PROFILE and (task.nominated or task.pod.nominated)]
+    for task in nominated:
+        task.nominated = False
+    return Refuse(tuple(task.ref for task in tasks), reason, group, tuple(task.pod.uid for task in nominated))
 
 
 def notify(state: ClusterState) -> Iterator[Transaction]:
@@ -40,7 +49,7 @@ def notify(state: ClusterState) -> Iterator[Transaction]:
             reported = [task for task in waiting if note_reported(task, reason)]
             if reported:
                 gang = reported[0].gang
-                yield Refuse(tuple(task.ref for task in reported), reason, gang.key if gang else "")
+                yield _refusal(reported, reason, gang.key if gang else "")
     for pending_class in state.queues.waiting.with_unreported():
         if pending_class.unschedulable is not None:
             with state.isolation.guard("notices", pending_class):

@@ -71,6 +71,11 @@ def _again_at(state: ClusterState, pending_class: PendingClass, unit: Unit, reas
     """When a class is tried again although nothing happened, since more may be done for it from then on; None: never."""
     search, related = pending_class.search, state.policy.recheck > 0 and any(task.ranking.relations for task in unit.tasks)
     limited = reason.code in _LIMITS
+    if reason.code is ReasonCode.PREFERRED_TOPOLOGY:
+        return unit.created + state.policy.preferred_wait
+    if reason.code is ReasonCode.FAIR_SHARE and state.departures.going:
+        # What it would be reclaimed for may have been planned with pods that leave, as long as they are trusted to.
+        return min((due for _, due in state.departures.leaving_soon(now)), default=None)
     if not limited and reason.code not in _TIMED and not (related and reason.is_capacity):
         return None
     times = [reclaims_from(state, unit), share_due(state, unit)]
@@ -90,7 +95,7 @@ def _again_at(state: ClusterState, pending_class: PendingClass, unit: Unit, reas
 def requeue_after_backoff(state: ClusterState, now: float) -> None:
     """Classes whose search backoff is over are tried again; so are users whom limits stop, where a search was due for them."""
     waiting = state.queues.waiting
-    for pending_class in waiting.backoff_over(now):
+    for pending_class in waiting.backing_off.over(now):
         with state.isolation.guard("requeue", pending_class):
             users, pending_class.search.put_off = pending_class.search.put_off, {}
             if users:

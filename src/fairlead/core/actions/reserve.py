@@ -15,6 +15,7 @@ import numpy as np
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import allocation
 from fairlead.core.actions.foresee import kept_devices, left_on, take_off
+from fairlead.core.gang_slices import divided
 from fairlead.core.gang_topology import could_hold, near_of
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.units import WHOLE
@@ -176,7 +177,7 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
 
 def _plan(state: ClusterState, unit: Unit, now: float, ends: list[tuple[float, str, Task]]) -> Hold | None:
     """The same in the domain of the network in which its gang is tried, if it is to be in one."""
-    if any(task.shape.spec.devices for task in unit.tasks[: unit.need]):
+    if divided(unit) or any(task.shape.spec.devices for task in unit.tasks[: unit.need]):
         return _plan_in_trial(state, unit, now)
     wanted: dict[int, list[Task]] = {}
     for task in unit.tasks[: unit.need]:

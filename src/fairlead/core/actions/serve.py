@@ -34,7 +34,8 @@ def serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
 
 def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
     state.shapes.used(unit.tasks[0].ranking)
-    prepare(state, unit)
+    if state.pairs.active:
+        prepare(state, unit)
     beyond = goes_beyond(state, unit)
     outcome = allocated(state, unit, beyond=beyond)
     if isinstance(outcome, list):
@@ -55,6 +56,8 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
             made = preempted(state, unit, plan, now)
             with state.isolation.guard("settled"):
                 state.log.commit()
+                if state.spares.keys:
+                    state.spares.leave((plan.plan if isinstance(plan, Moved) else plan).victims)
             yield made
             return
         state.log.rollback(mark)

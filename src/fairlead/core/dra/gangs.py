@@ -20,22 +20,37 @@ from fairlead.core.dra.model import Allocation, Claim, DeviceClass
 from fairlead.core.dra.problem import Problem, prepare
 from fairlead.core.dra.questions import Place, Questions
 from fairlead.core.dra.refusals import Kind, Refusal, unknown
-from fairlead.core.dra.spread import Bundle, Spread
+from fairlead.core.dra.spread import Bundle, Form, Spread
 from fairlead.core.model.selectors import NAME_FIELD, any_term_holds
 
-__all__ = ["Gang", "Member", "Place", "Placed", "allocate_gang"]
+__all__ = ["Form", "Gang", "Member", "Place", "Placed", "allocate_gang"]
 
 _MOST_ONE_BY_ONE = 200
 """Bundles up to which members are placed one by one."""
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One pod. claims: its own; shared: positions of the gang's shared claims; nodes: where it may run, None: anywhere."""
+    """One pod. claims: its own; shared: positions of the gang's shared claims; nodes: where it may run, None: anywhere.
+
+    amounts: what it needs of its node's other resources, by name. elsewhere: the nodes on which its own claims and amounts are
+    others, since their device plugins serve what devices serve on the rest.
+    """
 
     name: str
     claims: tuple[Claim, ...] = ()
     shared: tuple[int, ...] = ()
     nodes: frozenset[str] | None = None
+    amounts: tuple[tuple[str, int], ...] = ()
+    elsewhere: tuple[tuple[frozenset[str], Form], ...] = ()
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """All that it may ask for."""
+        return (Form(self.claims, self.amounts), *(form for _, form in self.elsewhere))
+
+    def form_on(self, node: str) -> Form:
+        """What it asks for on a node."""
+        return next((form for names, form in self.elsewhere if node in names), None) or Form(self.claims, self.amounts)
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -108,11 +123,18 @@ class _Gangs:
         for number in dict.fromkeys(group):
             inside = [at for at, each in enumerate(group) if each == number]
             shared = sorted({claim for at in inside for claim in self._members[at].shared if claim not in apart})
-            claims = [self._shared[each] for each in shared] + [one for at in inside for one in self._members[at].claims]
-            limited = [self._members[at].nodes for at in inside if self._members[at].nodes is not None]
-            nodes = frozenset.intersection(*limited) if limited else None  # type: ignore[arg-type]
-            key = tuple((each.requests, each.constraints) for each in claims), nodes
-            found.append(Bundle(inside, shared, claims, nodes, key))
+            members = [self._members[at] for at in inside]
+            limited = [each.nodes for each in members if each.nodes is not None]
+            nodes = frozenset.intersection(*limited) if limited else None
+            forms = [each.forms for each in members]
+            together = [self._shared[each] for each in shared]
+            key = (
+                [(each.requests, each.constraints) for each in together],
+                [[([(one.requests, one.constraints) for one in form.claims], form.amounts) for form in one] for one in forms],
+                [[sorted(names) for names, _ in each.elsewhere] for each in members],
+                sorted(nodes) if nodes is not None else None,
+            )
+            found.append(Bundle(inside, shared, together, members, nodes, key))
         return found
 
     def place(self, bundles: list[Bundle], fixed: dict[int, Allocation]) -> Gang | Refusal:
@@ -219,7 +241,7 @@ class _Gangs:
         try:
             for place, vector in chosen:
                 bundles = [queue.pop(0) for queue, count in zip(queues, vector, strict=True) for _ in range(count)]
-                answer = self.questions.ask(place, [claim for each in bundles for claim in each.claims])
+                answer = self.questions.ask(place, [claim for each in bundles for claim in each.claims_on(place.node.name)])
                 if isinstance(answer, Refusal):
                     message = f"members of several nodes need the same devices: {answer.message}"
                     refusal = Refusal(Kind.TOGETHER, message, answer.claim, answer.request, work=self.questions.work.done)
@@ -227,7 +249,7 @@ class _Gangs:
                 self.questions.take(answer)
                 taken += answer
                 rest = iter(answer)
-                placed += [(each, place, [next(rest) for _ in each.claims]) for each in bundles]
+                placed += [(each, place, [next(rest) for _ in each.claims_on(place.node.name)]) for each in bundles]
         finally:
             self.questions.release(taken)
         return self._gang(placed, fixed)
@@ -240,7 +262,11 @@ class _Gangs:
         for place in self.places:
             if place.node.name not in (bundle.nodes or ()):
                 continue
-            answer = self.questions.ask(place, bundle.claims)
+            name = place.node.name
+            others = [each.amounts_on(name) for each, where, _ in taken if where is place] + [bundle.amounts_on(name)]
+            if any(sum(each.get(key, 0) for each in others) > place.amounts.get(key, 0) for key in others[-1]):
+                continue
+            answer = self.questions.ask(place, bundle.claims_on(name))
             if isinstance(answer, Refusal):
                 continue
             self.questions.take(answer)
@@ -260,7 +286,8 @@ class _Gangs:
             rest = iter(answer)
             shared.update((claim, next(rest)) for claim in bundle.shared)
             for at in bundle.members:
-                members[at] = Placed(place.node.name, tuple(next(rest) for _ in self._members[at].claims))
+                own = self._members[at].form_on(place.node.name).claims
+                members[at] = Placed(place.node.name, tuple(next(rest) for _ in own))
         return Gang(
             tuple(members[at] for at in range(len(self._members))), tuple(shared.get(at) for at in range(len(self._shared)))
         )

@@ -22,10 +22,11 @@ _MOST_WORK = 2 * BUDGET
 
 
 class Place(msgspec.Struct):
-    """A node and what it can use of devices."""
+    """A node, what it can use of devices, and what of its other resources is free, by name."""
 
     node: Node
     inventory: Inventory
+    amounts: Mapping[str, int] = {}
 
 
 class Questions:

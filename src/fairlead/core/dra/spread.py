@@ -6,13 +6,16 @@ are remembered up to nodes that are alike, and sums of counters and devices boun
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
 import msgspec
 
 from fairlead.core.dra.covering import Vector
 from fairlead.core.dra.held import NodeState
 from fairlead.core.dra.inventory import bits
 from fairlead.core.dra.model import Claim
-from fairlead.core.dra.needs import Needs, counted, least, sums
+from fairlead.core.dra.needs import Needs, counted, least, of_node, sums
 from fairlead.core.dra.problem import Problem, prepare
 from fairlead.core.dra.questions import Place, Questions
 from fairlead.core.dra.steps import Steps, walk
@@ -21,14 +24,52 @@ _MOST_REMEMBERED = 256
 """Nodes up to which states are remembered for each node, not only for each kind: one takes as long as there are nodes."""
 
 
+class Form(msgspec.Struct, frozen=True):
+    """What a member asks for on some nodes: claims of its own, and amounts of their other resources, by name."""
+
+    claims: tuple[Claim, ...] = ()
+    amounts: tuple[tuple[str, int], ...] = ()
+
+
+class Formed(Protocol):
+    """A member."""
+
+    @property
+    def elsewhere(self) -> tuple[tuple[frozenset[str], Form], ...]:
+        """Nodes with another form."""
+
+    def form_on(self, node: str) -> Form:
+        """What it asks for on a node."""
+
+
 class Bundle(msgspec.Struct):
-    """Members that are placed as one, with the shared claims that are allocated with them. key: equal for equal bundles."""
+    """Members that are placed as one, with the shared claims that are allocated with them. key: equal for equal bundles.
+
+    together: the shared claims; forms: the members.
+    """
 
     members: list[int]
     shared: list[int]
-    claims: list[Claim]
+    together: list[Claim]
+    forms: Sequence[Formed]
     nodes: frozenset[str] | None
     key: object
+
+    def claims_on(self, node: str) -> list[Claim]:
+        """All that it asks for on a node, shared claims first."""
+        return [*self.together, *(claim for each in self.forms for claim in each.form_on(node).claims)]
+
+    def amounts_on(self, node: str) -> dict[str, int]:
+        """What it needs of a node's other resources."""
+        found: dict[str, int] = {}
+        for each in self.forms:
+            for name, amount in each.form_on(node).amounts:
+                found[name] = found.get(name, 0) + amount
+        return found
+
+    def way_on(self, node: str) -> tuple[int, ...]:
+        """Equal for nodes on which all members have the same forms."""
+        return tuple(next((at for at, (names, _) in enumerate(each.elsewhere) if node in names), -1) for each in self.forms)
 
 
 class Spread:
@@ -39,10 +80,11 @@ class Spread:
         self._questions, self._kinds, self._places = questions, kinds, questions.places
         states = [questions.state(place) for place in self._places]
         self._needs: list[list[Needs | None]] = [
-            [self._need(at, kind[0], state) for state in states] for at, kind in enumerate(kinds)
+            [self._need(at, kind[0], place, state) for place, state in zip(self._places, states, strict=True)]
+            for at, kind in enumerate(kinds)
         ]
         self._order = sorted(range(len(kinds)), key=self._largest)
-        self._free = [sums(state) for state in states]
+        self._free = [sums(state) | of_node(place.amounts) for place, state in zip(self._places, states, strict=True)]
         self._alike = self._fingerprints(states)
         self._vectors = [[0] * len(kinds) for _ in self._places]
         self._known: dict[tuple[int, Vector], bool] = {}
@@ -58,27 +100,43 @@ class Spread:
             return None
         return [(place, tuple(vector)) for place, vector in zip(self._places, self._vectors, strict=True) if any(vector)]
 
-    def _need(self, at: int, bundle: Bundle, state: NodeState) -> Needs | None:
+    def _need(self, at: int, bundle: Bundle, place: Place, state: NodeState) -> Needs | None:
         """What one of a kind consumes of each kind of counter on a node at least; None: it does not fit there."""
-        if state.inventory not in [place.inventory for place in self._places if place.node.name in (bundle.nodes or ())]:
+        name = place.node.name
+        if name not in (bundle.nodes or ()):
             return None
-        problem = prepare(state, bundle.claims, self._questions.classes)
+        amounts = bundle.amounts_on(name)
+        short = sorted(each for each, amount in amounts.items() if amount > place.amounts.get(each, 0))
+        if short:
+            self.reasons[at] = f"too little of {', '.join(short)} is free"
+            return None
+        problem = prepare(state, bundle.claims_on(name), self._questions.classes)
         if not isinstance(problem, Problem):
             self.reasons[at] = problem.text()
             return None
-        return least(problem)
+        return least(problem) | of_node(amounts)
 
     def _largest(self, kind: int) -> tuple[object, ...]:
         """Kinds that can go to few nodes first, then those that consume most."""
         needs = [each for each in self._needs[kind] if each is not None]
         size = max(map(counted, needs), default=0)
-        return len(needs), -size, -len(self._kinds[kind][0].claims), kind
+        bundle = self._kinds[kind][0]
+        most = max(
+            (len(bundle.claims_on(place.node.name)) for place in self._places if place.node.name in (bundle.nodes or ())),
+            default=0,
+        )
+        return len(needs), -size, -most, kind
 
     def _fingerprints(self, states: list[NodeState]) -> list[int]:
         """Nodes with one number are alike for this gang: their devices match alike, position by position, and as much is free."""
         numbers: dict[object, int] = {}
         result = []
-        claims = [claim for kind in self._kinds for claim in kind[0].claims]
+        most: dict[str, int] = {}  # of each amount: nodes that have enough for the whole gang are alike in it
+        for kind in self._kinds:
+            for name in _each_way(kind[0], self._places):
+                for each, amount in kind[0].amounts_on(name).items():
+                    most[each] = most.get(each, 0) + amount * len(kind)
+        claims = [claim for kind in self._kinds for name in _each_way(kind[0], self._places) for claim in kind[0].claims_on(name)]
         asks = [ask for claim in claims for request in claim.requests for ask in request.alternatives]
         attributes = sorted({each.attribute for claim in claims for each in claim.constraints})
         for at, state in enumerate(states):
@@ -103,7 +161,9 @@ class Spread:
                 capacity,
             )
             allowed = tuple(needs[at] is not None for needs in self._needs)
-            key = (repr(form), allowed, len(inventory.faults)) if local else at
+            name, amounts = self._places[at].node.name, [min(self._places[at].amounts.get(each, 0), most[each]) for each in most]
+            ways = [kind[0].way_on(name) for kind in self._kinds]
+            key = (repr((form, amounts, ways)), allowed, len(inventory.faults)) if local else at
             result.append(numbers.setdefault(key, len(numbers)))
         return result
 
@@ -172,7 +232,10 @@ class Spread:
         key = (self._alike[at], vector)
         if key not in self._known:
             claims = [
-                claim for one, many in zip(self._kinds, vector, strict=True) for each in one[:many] for claim in each.claims
+                claim
+                for one, many in zip(self._kinds, vector, strict=True)
+                for each in one[:many]
+                for claim in each.claims_on(self._places[at].node.name)
             ]
             self._known[key] = self._questions.fits(self._places[at], claims)
         return self._known[key]
@@ -185,3 +248,8 @@ class Spread:
             for name in needs[0]:
                 needed[name] = needed.get(name, 0) + min(each.get(name, 0) for each in needs) * len(self._kinds[kind])
         return all(sum(free.get(name, 0) for free in self._free) >= amount for name, amount in needed.items())
+
+
+def _each_way(bundle: Bundle, places: Iterable[Place]) -> list[str]:
+    """A node for each set of forms that the members of a bundle have anywhere."""
+    return list({bundle.way_on(place.node.name): place.node.name for place in places}.values())

@@ -184,6 +184,12 @@ def sharing_of(labels: Mapping[str, str]) -> Sharing:
     return Sharing(product, tuple(sorted(replicas)))
 
 
+def sharing_labels(resource: str) -> tuple[str, ...]:
+    """The labels of nodes by which GPUs, or partitions, that a resource names may be replicated."""
+    base = resource.removesuffix(_REPLICA)
+    return base + _REPLICAS, base + _STRATEGY, WHOLE + _STRATEGY
+
+
 def milli_of(resource: str, sharing: Sharing = NOT_KNOWN, table: PartTable = NO_TABLE) -> int:
     """Thousandths of a GPU that one of a resource counts as on a node; 0: it is no GPU.
 

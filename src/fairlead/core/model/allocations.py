@@ -81,13 +81,15 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
 class FailedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     """A device with which a pod could not be bound. claim: `namespace/name`. why: for users.
 
-    refused: the API server did not take the allocation, so that it may be the claim that is at fault.
+    refused: the API server did not take the allocation, so that it may be the claim that is at fault. unserved: no claim for
+    extended resources is to be had in this cluster, whatever devices it has; `claim` and `device` are empty then.
     """
 
     claim: str
     device: DeviceId
     why: str
     refused: bool = False
+    unserved: bool = False
 
 
 def read_amount(wanted: type, found: Any) -> Amount:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.core.model.pods import Closeness, Pod
+from fairlead.core.model.selectors import Labels, Requirement
 from fairlead.core.model.starts import FailedStarts
 
 
@@ -43,6 +44,52 @@ class Completed(msgspec.Struct, frozen=True, omit_defaults=True):
     until: float = 0.0
 
 
+class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A form in which a job may run.
+
+    index: of the alternative in its spec, from 1; 0: as its role is written. pool: its NodePool.
+    replicas: members. resource, amount: GPUs of each member, as a device plugin counts them. nodes: what its pods ask of
+    nodes besides what those of all forms do, at the end of each term of their node affinity.
+    """
+
+    index: int
+    pool: str
+    replicas: int
+    resource: str
+    amount: int
+    nodes: tuple[Requirement, ...] = ()
+
+
+class Chosen(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The form that a job is to take instead of that of an attempt of it."""
+
+    index: int
+    pool: str
+    attempt: int
+
+
+class SparePlaces(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The spare places of a gang that runs: how many it asks for, and the node of each that is kept."""
+
+    wanted: int
+    nodes: tuple[str, ...] = ()
+
+
+class Followers(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Pods that a controller creates once a member, their leader, has a node, and sends to that node's domain.
+
+    gang: `namespace/name` of theirs. leaders: labels that their leaders have, all of them. level: the label of nodes whose value
+    names the domain. count: how many follow each leader. like: one of them by its template; None: not known, they are taken to
+    be like their leader.
+    """
+
+    gang: str
+    leaders: Labels
+    level: str
+    count: int
+    like: Pod | None = None
+
+
 class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """A PodGroup: `min_member` of its pods run, or none.
 
@@ -50,6 +97,9 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     target, completed, failed_starts: as last written. paused: its user has suspended it, whatever its target state.
     made: the scheduler made it, to keep a target state. roles: digest of the roles that its AIJob has now; empty: not reported.
     ours: whether this release serves its queue, and so writes its status. closeness: where on the network its members are to be.
+    choices: the forms in which its job may run, in order of preference; current: (index, pool) of the one that its pods have.
+    chosen: the form that was chosen last, as last written. spares: the nodes of its spare places, as last written.
+    followers: pods that are created after its members and need places in their domains.
     """
 
     namespace: str
@@ -69,6 +119,11 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     roles: str = ""
     ours: bool = True
     closeness: Closeness | None = None
+    choices: tuple[Choice, ...] = ()
+    current: tuple[int, str] = (0, "")
+    chosen: Chosen | None = None
+    spares: tuple[str, ...] = ()
+    followers: tuple[Followers, ...] = ()
 
     @property
     def key(self) -> str:

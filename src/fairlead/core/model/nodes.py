@@ -7,6 +7,7 @@ import msgspec
 from fairlead.api.reasons import Reason
 from fairlead.core.links.matrix import Links
 from fairlead.core.model.selectors import Selector
+from fairlead.core.numa.model import NodeTopology
 
 
 class Taint(msgspec.Struct, frozen=True):
@@ -22,7 +23,9 @@ class Node(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     shares_gpus: fractions of its devices can really be given out there. images: (name, bytes) of what it holds.
     features: what its kubelet declares to be able to do. links: how its GPUs are connected, as an annotation has it; links_fault:
-    why that cannot be used.
+    why that cannot be used. numa: its NUMA nodes by an annotation. load: thousandths of what its pods share that were
+    in use at `loaded_at`, seconds since the epoch, by the kinds of `api/pressure`; empty: not measured. load_fault: why that
+    cannot be read.
     """
 
     name: str
@@ -36,6 +39,14 @@ class Node(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     features: tuple[str, ...] = ()
     links: Links | None = None
     links_fault: str = ""
+    numa: NodeTopology | None = None
+    load: tuple[int, ...] = ()
+    loaded_at: float = 0.0
+    load_fault: str = ""
+
+    def without_load(self) -> Node:
+        """The node but for what is measured of it."""
+        return msgspec.structs.replace(self, load=(), loaded_at=0.0) if self.load else self
 
 
 class NetworkLevel(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from fairlead.api.reasons import Reason
 from fairlead.core.model.selectors import Labels, Selector, SelectorTerm
 from fairlead.core.model.starts import StartTrouble
 from fairlead.core.model.units import WHOLE
+from fairlead.core.numa.model import NumaNeed
 
 
 class Toleration(msgspec.Struct, frozen=True):
@@ -129,26 +130,68 @@ class DeviceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
     served: tuple[Served, ...] = ()
 
 
+class SliceRule(msgspec.Struct, frozen=True):
+    """Members of one role in slices, by their indexes: each slice in one domain of a level.
+
+    sizes: members of a slice, the largest first, each a divisor of the one before. The last one always holds; the largest for
+    which there are places is chosen.
+    """
+
+    level: str
+    sizes: tuple[int, ...]
+
+
 class Closeness(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where on the network the members of a gang are to be: levels, by their names or by the labels of nodes.
 
     required: of each of these levels all members are in one domain. preferred: of this level, in as few as possible.
+    slices: from the widest level to the narrowest, by role. balanced: the domains of the preferred level (of that of the
+    outermost slices, where none is preferred) get equal numbers of slices, or of members, up to one. roles: what is asked of
+    single roles, instead of slices, balanced and preferred of all, and besides what is required of all. spares: so many further
+    places are kept in the required domain; those of a role for its members, those of all for members of roles without their own.
     """
 
     required: tuple[str, ...] = ()
     preferred: str = ""
+    slices: tuple[SliceRule, ...] = ()
+    balanced: bool = False
+    roles: tuple[tuple[str, Closeness], ...] = ()
+    spares: int = 0
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Some members of a gang that are in one domain of a level: a role, or a slice. key: what they are counted under."""
+
+    key: str
+    level: str
 
 
 class Near(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where on the network a pod is to be for the sake of its gang, as the state has found out. gang: `namespace/name`, or empty.
 
     required, preferred: as in `Closeness`. domain: UID of the ComputeDomain that its claims name.
+    team: the members of its role, as they are counted; empty where nothing is asked of them by role. own: its role, for each
+    level that is required of it. slices: the slices that it belongs to, from the widest to the narrowest; sizes: as the rules
+    give them. even: the level whose domains get equal parts, of `least` units at least. wrong: why what is asked cannot be had,
+    whatever is free; it has no place then.
     """
 
     gang: str
     required: tuple[str, ...] = ()
     preferred: str = ""
     domain: str = ""
+    team: str = ""
+    own: tuple[Part, ...] = ()
+    slices: tuple[Part, ...] = ()
+    sizes: tuple[tuple[int, ...], ...] = ()
+    even: str = ""
+    least: int = 0
+    wrong: str = ""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All that it belongs to."""
+        return self.own + self.slices
 
 
 class Disk(msgspec.Struct, frozen=True):
@@ -185,7 +228,11 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     200 MiB; None: as requested. scored_new: the same while its place is being searched for, None if no other.
     images: of all containers and image volumes, by the names nodes list them under; containers: how many there are.
     features: what a node must declare to be able to do.
+    numa: what its containers need of NUMA nodes, for nodes that report theirs.
     devices: what it needs by ResourceClaims, in order; near: where its gang wants it. The state writes both.
+    pressure: thousandths of a node's capacity that it uses of what a node's pods share, by the kinds of `api/pressure`; empty:
+    nothing is known. The state writes these: isolated: the job that shares no node with other jobs' pods with GPUs, or empty;
+    own_gpus: whether its GPUs must not be replicas that others may share.
     """
 
     requests: tuple[tuple[str, int], ...] = (("pods", 1),)
@@ -213,6 +260,10 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     mistakes: tuple[Mistake, ...] = ()
     devices: tuple[DeviceNeed, ...] = ()
     near: Near | None = None
+    numa: NumaNeed = ()
+    pressure: tuple[int, ...] = ()
+    isolated: str = ""
+    own_gpus: bool = False
 
 
 class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -225,7 +276,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     preempted: terminating because a scheduler chose it as a victim. profile: by which rules it is placed.
     root: the object that suspends it, `apiVersion/kind/name`, where there is one that can; its UID is that of its owner.
     user: who submitted it; empty: its namespace. service_class: name of its ServiceClass, or empty.
-    attained: device-seconds that its job had already before this pod.
+    attained: device-seconds that its job had already before this pod. suspended: when its job was, of what waits in its stead.
     time_limit, expected: seconds that it may run, and that it is thought to run, both 0 where not given; deadline:
     seconds after which its kubelet ends it.
     grace: seconds that it asks for to end. leaves: when it is to have ended, seconds since the epoch, once it is terminating.
@@ -237,9 +288,12 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     bound: when it got its node, seconds since the epoch, and starting: what keeps it there from starting, None once it has; both
     for members of gangs whose starts the scheduler watches.
     placeholder: the cluster has no such pod: the scheduler made it, to wait for a suspended job, or to hold a place.
+    spare: it is such a one, and holds a place that is reserved for members of its gang that are replaced, or
+    for the followers of one: leader is the UID of that member, or empty.
     claims: the ResourceClaims that it uses. extended: the extended resources that its containers request; extended_claim: name of
     the claim that serves some of them, as its status has it. closeness: where on the network its gang is to be, unless its
-    PodGroup has that.
+    PodGroup has that. measured: its pressure as it was measured at `measured_at`, seconds since the epoch; empty: it was not.
+    declares: whether its pressure is declared.
     """
 
     uid: str
@@ -285,8 +339,34 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     extended: tuple[ExtendedRequest, ...] = ()
     extended_claim: str = ""
     closeness: Closeness | None = None
+    measured: tuple[int, ...] = ()
+    measured_at: float = 0.0
+    declares: bool = False
+    spare: bool = False
+    suspended: float = 0.0
+    leader: str = ""
 
     @property
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+
+def on_paper(pod: Pod) -> Pod:
+    """One that asks for what a pod does, and has not been made: no node, and nothing that it belongs to.
+
+    Claims that a template makes for each pod are to be made for it anew; of those for extended resources nothing is left.
+    """
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(pod.spec, devices=()) if pod.claims else pod.spec,
+        claims=tuple(msgspec.structs.replace(use, key="") if use.template else use for use in pod.claims if not use.extended),
+        extended_claim="",
+        node="",
+        nominated="",
+        owner="",
+        root="",
+        controlled=False,
+        started=None,
+        preempted=False,
+    )

@@ -45,6 +45,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     seconds, that an eviction gives a pod.
     pods_per_free_gpu, cpu_per_free_gpu: pod slots and milli-CPU that pods without devices leave on a node for each of its
     free GPUs, once a queue has a quota of GPUs.
+    preferred_wait: seconds that a gang waits at most for as few domains of its preferred level as it would need were they empty,
+    0: it starts at once.
     head_blocks: whether the first job of a queue that cannot start keeps all behind it waiting.
     charge_foreign: whether pods that another scheduler placed count as held by the default queue of their namespace.
     strategy_options: passed to the strategy, e.g. the target workload of `fgd`.
@@ -69,6 +71,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     max_grace: int = 3600
     pods_per_free_gpu: int = 1
     cpu_per_free_gpu: int = 1000
+    preferred_wait: float = 0.0
     head_blocks: bool = False
     charge_foreign: bool = False
     gang_grace: float = 60.0

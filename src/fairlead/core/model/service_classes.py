@@ -24,6 +24,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     namespaces: by their labels, those whose pods may use it; users: who may, None for all. movable: whether its pods, beyond
     what their gangs need, may be evicted only to run elsewhere; moves_whole: and whole gangs, stopped and started as one.
     borrows: whether its pods, where they are non-preemptible, get what other queues are guaranteed.
+    isolation: `None`; `GPU`: no GPU of its pods is shared; `Node`: its jobs share no node with others' pods that have GPUs.
     start_timeout: seconds in which its gangs start that have their nodes, where they give none themselves; 0: nor does it.
     """
 
@@ -45,6 +46,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     max_loss: float = 0.0
     borrows: bool = True
     start_timeout: float = 0.0
+    isolation: str = "None"
 
     @property
     def time_slice(self) -> float:

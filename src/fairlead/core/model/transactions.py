@@ -7,7 +7,7 @@ import msgspec
 from fairlead.api.reasons import Reason
 from fairlead.core.model.allocations import Allocation
 from fairlead.core.model.causes import NO_CAUSE, Cause
-from fairlead.core.model.groups import Member
+from fairlead.core.model.groups import Chosen, Member
 from fairlead.core.model.pods import Pod
 
 
@@ -151,12 +151,13 @@ class Evict(msgspec.Struct, frozen=True, tag=True):
     graces: tuple[tuple[str, int], ...] = ()
 
 
-class Refuse(msgspec.Struct, frozen=True, tag=True):
-    """Why these pods are not placed; reported once per pod and code."""
+class Refuse(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Why these pods are not placed; reported once per pod and code. withdrawn: UIDs of those whose nomination is withdrawn."""
 
     pods: tuple[PodRef, ...]
     reason: Reason
     group: str = ""
+    withdrawn: tuple[str, ...] = ()
 
 
 class Overdue(msgspec.Struct, frozen=True, tag=True):
@@ -181,6 +182,14 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
     nodes: tuple[str, ...]
     attained: float = 0.0
     since: float = 0.0
+
+
+class Choose(msgspec.Struct, frozen=True, tag=True):
+    """A job that waits can start at once in another of the forms that it names: its pods are to be made anew in that form."""
+
+    group: str
+    chosen: Chosen
+    message: str
 
 
 class Unread(msgspec.Struct, frozen=True, tag=True):
@@ -226,4 +235,4 @@ class Kept(msgspec.Struct, frozen=True, tag=True):
     group: str = ""
 
 
-Transaction = Place | Deallocate | Preempt | Evict | Refuse | Overdue | Resume | Unread | Warn | Fault | Kept
+Transaction = Place | Deallocate | Preempt | Evict | Refuse | Overdue | Resume | Choose | Unread | Warn | Fault | Kept

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fairlead.core.dra import model
 from fairlead.core.dra.model import Allocation, DeviceClaim, DeviceClass, DeviceObject, DeviceTemplate, Slice
-from fairlead.core.model.allocations import DeviceId, FailedDevice
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod
 from fairlead.core.model.transactions import DeviceChoice
 from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.nodes.claims_by_pool import ClaimsByPool
-from fairlead.core.nodes.device_failures import DeviceFailures
+from fairlead.core.nodes.device_failures import AvoidedDevices, DeviceFailures, Unserved
 from fairlead.core.nodes.device_needs import DeviceNeeds
 from fairlead.core.nodes.device_rows import DeviceRows
 from fairlead.core.nodes.device_verdicts import SharedVerdicts
@@ -29,12 +28,13 @@ MOST_USERS = 256
 """Pods for which one claim can be reserved, as the API allows them."""
 
 
-class DeviceClaims:
+class DeviceClaims(AvoidedDevices):
     """All objects of `resource.k8s.io`. known: whether all that exist were received; before, no pod with claims is placed.
 
     assumed: what was decided for claims, by key, until they have it in their status. devices: what nodes can use. by_pool: what
-    claims hold. wants: what pods ask for, and the pods that use claims. failures: devices whose binding failed. verdicts: where
-    what shapes ask for fits. extended: which of the resources that pods request are had by devices.
+    claims hold. wants: what pods ask for, and the pods that use claims. failures: devices whose binding failed. unserved: whether
+    the cluster refuses claims for extended resources. verdicts: where what shapes ask for fits. extended: which of the resources
+    that pods request are had by devices.
     """
 
     def __init__(self, nodes: NodeTable, log: UndoLog) -> None:
@@ -46,6 +46,7 @@ class DeviceClaims:
         self.assumed: dict[str, Allocation] = {}
         self.devices = NodeDevices(nodes, log)
         self.failures = DeviceFailures(self._avoid)
+        self.unserved = Unserved()
         self.verdicts = SharedVerdicts()
         self.by_pool = ClaimsByPool(log)
         nodes.claimed.follow(self)
@@ -146,26 +147,6 @@ class DeviceClaims:
         """What a claim had by its status, and has no more, need not be known if no slice has it."""
         if before is not None and before.allocation is not None:
             self.devices.forget_released(each.device for each in before.allocation.devices)
-
-    # -- devices that fail -----------------------------------------------------------------------
-
-    def note_failed(self, failed: FailedDevice, now: float) -> None:
-        """A pod could not be bound with a device: it is avoided for a while."""
-        asks = self.asks_of(failed.claim)
-        self.failures.note(failed, repr(asks) if asks is not None else failed.claim, now)
-
-    def note_bound(self, pod: Pod) -> None:
-        """A pod was bound: its devices work."""
-        for use in pod.claims if self.failures else ():
-            allocation = self.allocation_of(use.key)
-            for each in allocation.devices if allocation is not None else ():
-                self.failures.works(each.device)
-
-    def _avoid(self, device: DeviceId) -> None:
-        self.devices.avoid(device, self.failures.status(device))
-        self.version = new_version()
-        for key in self.failures.claims_of(device):
-            self.wants.concern(key)
 
     # -- pods that use claims --------------------------------------------------------------------
 

@@ -9,13 +9,18 @@ user's mistake does not close the devices of all others. Times come with events;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from fairlead.core.dra.model import Claim
 from fairlead.core.model.agenda import Agenda
-from fairlead.core.model.allocations import DeviceId, FailedDevice
+from fairlead.core.model.allocations import Allocation, DeviceId, FailedDevice
 from fairlead.core.model.backoff import backoff
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.undo import new_version
+from fairlead.core.nodes.device_needs import DeviceNeeds
+from fairlead.core.nodes.node_devices import NodeDevices
 
 _FIRST, _LONGEST = 10.0, 600.0  # seconds
 _REMEMBERED = 3600.0  # seconds after a backoff within which another failure is one more in a row
@@ -37,6 +42,41 @@ class _Failure(msgspec.Struct):
         """For users: what failed, how often, and how long that is waited for."""
         times = f", {self.count} times in a row" if self.count > 1 else ""
         return f"{self.why}{times}; tried again after {backoff(_FIRST, self.count, _LONGEST):.0f} s"
+
+
+class Unserved:
+    """Whether claims for extended resources are refused by the cluster, as where a feature gate is off; by backoff, as devices.
+
+    why: for users; empty: they are not, or are tried now.
+    """
+
+    def __init__(self) -> None:
+        self.why = ""
+        self.next_due: float | None = None
+        self._count = 0
+        self._forgotten = 0.0
+
+    def note(self, why: str, now: float) -> None:
+        """A claim was refused. Those that were on their way meanwhile are the same refusal."""
+        if self.next_due is None:
+            self._count = self._count + 1 if now < self._forgotten else 1
+            wait = backoff(_FIRST, self._count, _LONGEST)
+            times = f", {self._count} times in a row" if self._count > 1 else ""
+            self.why, self.next_due = f"{why}{times}; tried again after {wait:.0f} s", now + wait
+            self._forgotten = self.next_due + _REMEMBERED
+
+    def end_backoff(self, now: float) -> bool:
+        """Whether they may be tried again from now on, and might not before."""
+        if self.next_due is None or self.next_due > now:
+            return False
+        self.why, self.next_due = "", None
+        return True
+
+    def works(self) -> bool:
+        """A pod was bound with such a claim. Whether they might not be tried before."""
+        closed = self.next_due is not None
+        self.why, self.next_due, self._count = "", None, 0
+        return closed
 
 
 class DeviceFailures:
@@ -134,3 +174,73 @@ class DeviceFailures:
             del devices[device]
             if not devices:
                 del self._of_content[content]
+
+
+class AvoidedDevices:
+    """What failures of devices change of the claims: a part of `DeviceClaims`."""
+
+    version: int
+    devices: NodeDevices
+    failures: DeviceFailures
+    unserved: Unserved
+    wants: DeviceNeeds
+
+    def asks_of(self, key: str) -> Claim | None:
+        """What a claim asks for."""
+        raise NotImplementedError
+
+    def allocation_of(self, key: str) -> Allocation | None:
+        """What a claim has, or is to get."""
+        raise NotImplementedError
+
+    @staticmethod
+    def keys_of(pod: Pod) -> list[str]:
+        """The keys of the claims of a pod."""
+        raise NotImplementedError
+
+    def note_failed(self, failed: FailedDevice, now: float) -> None:
+        """A pod could not be bound with a device: it is avoided for a while."""
+        if failed.unserved:
+            self.unserved.note(failed.why, now)
+            self._served_otherwise()
+            return
+        asks = self.asks_of(failed.claim)
+        self.failures.note(failed, repr(asks) if asks is not None else failed.claim, now)
+
+    def remember_failures(self, failures: Iterable[tuple[float, FailedDevice]], now: float) -> None:
+        """What failed before this scheduler began, by time, in seconds: as if it had been there."""
+        for at, failed in failures:
+            since = min(at, now)
+            self._pass_until(since)
+            self.note_failed(failed, since)
+        self._pass_until(now)
+
+    def _pass_until(self, now: float) -> None:
+        """End backoffs one after the other, each when it is over."""
+        while due := [each for each in (self.failures.next_due, self.unserved.next_due) if each is not None and each <= now]:
+            self.end_backoffs(min(due))
+
+    def note_bound(self, pod: Pod) -> None:
+        """A pod was bound: its devices work."""
+        for use, key in zip(pod.claims, self.keys_of(pod), strict=True):
+            allocation = self.allocation_of(key)
+            if use.extended and allocation is not None and self.unserved.works():
+                self._served_otherwise()
+            for each in allocation.devices if allocation is not None else ():
+                self.failures.works(each.device)
+
+    def end_backoffs(self, now: float) -> None:
+        """What was avoided for long enough may be tried again."""
+        self.failures.end_backoffs(now)
+        if self.unserved.end_backoff(now):
+            self._served_otherwise()
+
+    def _served_otherwise(self) -> None:
+        self.version = new_version()
+        self.devices.renew_all()
+
+    def _avoid(self, device: DeviceId) -> None:
+        self.devices.avoid(device, self.failures.status(device))
+        self.version = new_version()
+        for key in self.failures.claims_of(device):
+            self.wants.concern(key)

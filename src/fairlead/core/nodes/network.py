@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from typing_extensions import override
 
-from fairlead.api.names import CLIQUE_LABEL, COMPUTE_DOMAIN_LABEL
+from fairlead.api.names import CLIQUE_LABEL, HOSTNAME_LABEL
 from fairlead.core.model.arrays import Mask
+from fairlead.core.model.network_labels import label_of, level_of, names_label
 from fairlead.core.model.nodes import NodePool
 from fairlead.core.model.pods import Near
 from fairlead.core.model.selectors import matches
 from fairlead.core.model.undo import UndoLog, new_version
+from fairlead.core.nodes.joined_domains import JoinedDomains, seats_of
 from fairlead.core.nodes.topology import Topology
 from fairlead.core.topology.tree import Tree
 
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
 
-BUILT_IN = (CLIQUE_LABEL,)
+BUILT_IN = (CLIQUE_LABEL, HOSTNAME_LABEL)
 """Labels that are levels whether a pool names them or not."""
 
 _KEY = "\0network"  # no label key begins so
@@ -73,15 +75,17 @@ class Level(Topology):
 
 
 class Seats:
-    """Where the members of one gang are. rows: row -> how many; rows that once counted may remain with 0.
+    """Where the members of one gang, or of a part of one, are. rows: row -> how many; rows that once counted may remain with 0.
 
-    home: of which level, at which versions of this and of labels, and the domain.
+    slices: of a role, the outermost slices that have members with places. home: of which level, at which versions of this and of
+    labels, and the domain.
     """
 
-    __slots__ = ("home", "rows", "version")
+    __slots__ = ("home", "rows", "slices", "version")
 
     def __init__(self) -> None:
         self.rows: dict[int, int] = {}
+        self.slices: dict[str, int] = {}
         self.home: tuple[Level | None, int, int, int] = (None, 0, 0, 0)
         self.version = new_version()
 
@@ -102,7 +106,9 @@ class Network:
         self._trees: dict[tuple[str, ...], tuple[tuple[int, int, int], Tree]] = {}
         self._seats: dict[str, Seats] = {}
         self._within: dict[str, Mask] = {}
-        self._members: dict[int, dict[str, int]] = {}  # row -> UID of a ComputeDomain -> how many of its pods have places there
+        self.domains = JoinedDomains(
+            log, nodes, lambda: self.level(CLIQUE_LABEL), lambda members: self.home(members, self.level(CLIQUE_LABEL))
+        )
 
     # -- events --------------------------------------------------------------------------------
 
@@ -133,19 +139,22 @@ class Network:
         """A pod has a place on a row (1) or leaves it (-1)."""
         if near.gang:
             self._seat(near.gang, row, by)
+        if near.team:
+            self._seat(near.team, row, by, near.slices[0].key if near.slices else "")
+            for each in near.slices:
+                self._seat(each.key, row, by)
         if near.domain:
-            self._seat(_seats_of(near.domain), row, by)
-            members = self._members.setdefault(row, {})
-            self._log.add(members, near.domain, by)
-            if not self._log.depth and not any(members.values()):
-                del self._members[row]
+            self._seat(seats_of(near.domain), row, by)
+            self.domains.seat(near.domain, row, by)
 
-    def _seat(self, gang: str, row: int, by: int) -> None:
+    def _seat(self, gang: str, row: int, by: int, outermost: str = "") -> None:
         seats = self._seats.get(gang)
         if seats is None:
             seats = self._seats[gang] = Seats()
             self._log.call(self._forget, gang)
         self._log.add(seats.rows, row, by)
+        if outermost:
+            self._log.add(seats.slices, outermost, by)
         self._log.renew(seats)
         if not self._log.depth and not any(seats.rows.values()):
             del self._seats[gang]
@@ -157,7 +166,7 @@ class Network:
         """Count anew where pods are that are to be close to others. seated: of each that has a place, with its row."""
         self._within.clear()
         self._seats.clear()
-        self._members.clear()
+        self.domains.members.clear()
         for near, row in seated:
             self.seat(near, row, 1)
 
@@ -172,7 +181,7 @@ class Network:
             domains = {row: {uid: count for uid, count in each.items() if count} for row, each in members.items()}
             return [{gang: each for gang, each in rows.items() if each}, {row: each for row, each in domains.items() if each}]
 
-        if counted(expected._seats, expected._members) == counted(self._seats, self._members):
+        if counted(expected._seats, expected.domains.members) == counted(self._seats, self.domains.members):
             return []
         return ["members of gangs are counted on other rows than where they have places"]
 
@@ -187,13 +196,15 @@ class Network:
             if not pool.levels or not matches(pool.nodes, labels):
                 continue
             for number, each in enumerate(pool.levels):
-                if level in (each.name, each.label):
+                if level in (each.name, each.label, level_of(each.label)):
                     return tuple(each.label for each in pool.levels[: number + 1])
-        return (level,) if level in BUILT_IN else None
+        return (label_of(level),) if level in BUILT_IN or names_label(level) else None
 
     def knows(self, level: str) -> bool:
         """Whether some pool has a level, by its name or its label."""
-        return level in BUILT_IN or any(level in (each.name, each.label) for pool in self.pools.values() for each in pool.levels)
+        if level in BUILT_IN or names_label(level):
+            return True
+        return any(level in (each.name, each.label) for pool in self.pools.values() for each in pool.levels)
 
     def path(self, labels: Mapping[str, str]) -> list[tuple[str, str]]:
         """(level, domain) of a node with these labels, widest first, by the first pool by name that has levels and it.
@@ -232,7 +243,7 @@ class Network:
         known = self._trees.get(key)
         if known is None or known[0] != version:
             codes = [level.domain[:count].astype(np.int64) for level in levels]
-            made = Tree([level.levels[-1] for level in levels], codes, [level.values for level in levels], count)
+            made = Tree([label_of(level.levels[-1]) for level in levels], codes, [level.values for level in levels], count)
             known = self._trees[key] = version, made
         return known[1]
 
@@ -262,8 +273,11 @@ class Network:
 
     def closed(self, near: Near) -> Mask | None:
         """For each row whether a pod may not have it, for its gang or its ComputeDomain; None: none is."""
-        closed, other = self.apart(near), self.joined(near)
-        return closed if other is None else other if closed is None else closed | other
+        return _either(self.apart(near), self.domains.closed(near))
+
+    def closed_to_all(self, near: Near) -> Mask | None:
+        """The same whatever is evicted there: pods of another ComputeDomain may be, and the node leaves that with the last."""
+        return _either(self.apart(near), self.domains.closed_to_all(near))
 
     def apart(self, near: Near) -> Mask | None:
         """For each row whether members of a gang may not have it: it is outside of their domain, or of where they are tried.
@@ -273,63 +287,65 @@ class Network:
         count = self._nodes.count
         within = self._within.get(near.gang)
         closed: Mask | None = ~within if within is not None else None
-        if near.required:
-            level = self.level(*near.required)
-            home = self.home(near.gang, level)
+        for key, level in self._together(near):
+            home = self.home(key, level)
             domain = level.domain[:count]
             outside: Mask = (domain != home) if home else (domain == 0)
             closed = outside if closed is None else closed | outside
+        if near.even and (full := self._uneven(near)) is not None:
+            level = self.level(near.even)
+            outside = np.isin(level.domain[:count], full)
+            closed = outside if closed is None else closed | outside
         return closed
+
+    def _together(self, near: Near) -> Iterator[tuple[str, Level]]:
+        """What a pod belongs to that is in one domain, and of which level."""
+        if near.required:
+            yield near.gang, self.level(*near.required)
+        for part in near.parts:
+            yield part.key, self.level(part.level)
+
+    def units(self, near: Near) -> dict[int, int]:
+        """Of the level of equal parts, how many units of a role each domain has: outermost slices, or members."""
+        seats, found = self._seats.get(near.team), dict[int, int]()
+        if seats is None:
+            return found
+        column = self.level(near.even).domain
+        if near.slices:
+            for key, count in seats.slices.items():
+                if count > 0:
+                    domain = next((column.item(row) for row, here in self._seats[key].rows.items() if here > 0), 0)
+                    found[domain] = found.get(domain, 0) + 1
+            return found
+        for row, count in seats.rows.items():
+            if count > 0:
+                found[column.item(row)] = found.get(column.item(row), 0) + count
+        return found
+
+    def _uneven(self, near: Near) -> list[int] | None:
+        """The domains that one unit more would make unequal to others, 0 among them; None: all may have the pod."""
+        if near.slices and any(count > 0 for count in self.rows_of(near.slices[0].key).values()):
+            return None  # its slice counts already
+        return uneven(self.units(near), near.least, range(len(self.level(near.even).values)))
+
+    def rows_of(self, key: str) -> dict[int, int]:
+        """On which rows members of a gang, a role or a slice are: row -> how many, some of them 0."""
+        seats = self._seats.get(key)
+        return seats.rows if seats is not None else {}
 
     def apart_row(self, near: Near, row: int) -> bool:
         """The same for one row."""
         within = self._within.get(near.gang)
         if within is not None and not within[row]:
             return True
-        if not near.required:
+        for key, level in self._together(near):
+            domain = level.domain.item(row)
+            if not domain or self.home(key, level) not in (0, domain):
+                return True
+        if not near.even:
             return False
-        level = self.level(*near.required)
-        domain = level.domain.item(row)
-        return not domain or self.home(near.gang, level) not in (0, domain)
-
-    # -- ComputeDomains ------------------------------------------------------------------------
-
-    def clique(self, domain: str) -> int:
-        """The clique where the pods of a ComputeDomain are; 0: none is anywhere."""
-        return self.home(_seats_of(domain), self.level(CLIQUE_LABEL))
-
-    def joined(self, near: Near) -> Mask | None:
-        """For each row whether a pod of a ComputeDomain may not have it; None: it is in none.
-
-        It is in no clique, in another than other pods of the domain, or in another domain: by its label, or by pods with places.
-        """
-        if not near.domain:
-            return None
-        count, clique = self._nodes.count, self.clique(near.domain)
-        cliques = self.level(CLIQUE_LABEL).domain[:count]
-        closed: Mask = (cliques != clique) if clique else (cliques == 0)
-        labels = self._nodes.topologies.of(COMPUTE_DOMAIN_LABEL)
-        closed |= (labels.domain[:count] != 0) & (labels.domain[:count] != labels.number(near.domain))
-        closed[[row for row in self._members if self.others(near.domain, row)]] = True
-        return closed
-
-    def joined_row(self, near: Near, row: int) -> bool:
-        """The same for one row."""
-        clique, here = self.clique(near.domain), self.level(CLIQUE_LABEL).domain.item(row)
-        return not here or clique not in (0, here) or self.other_label(near.domain, row) or self.others(near.domain, row)
-
-    def other_label(self, domain: str, row: int) -> bool:
-        """Whether the label of a node names another ComputeDomain."""
-        labels = self._nodes.topologies.of(COMPUTE_DOMAIN_LABEL)
-        return labels.domain.item(row) not in (0, labels.number(domain))
-
-    def domain_version(self, domain: str) -> int:
-        """Changes when a pod of a ComputeDomain comes to have a place or leaves it."""
-        return self.seats_version(_seats_of(domain))
-
-    def others(self, domain: str, row: int) -> bool:
-        """Whether pods of another ComputeDomain have places on a row."""
-        return any(count > 0 and each != domain for each, count in self._members.get(row, {}).items())
+        full = self._uneven(near)
+        return full is not None and self.level(near.even).domain.item(row) in full
 
     def is_confined(self, gang: str) -> bool:
         """Whether a gang is tried on some rows only."""
@@ -349,9 +365,47 @@ class Network:
                 self._within[gang] = before
 
 
-def _seats_of(domain: str) -> str:
-    """What the pods of a ComputeDomain are counted under; no gang is called so."""
-    return f"ComputeDomain:{domain}"
+def _either(one: Mask | None, other: Mask | None) -> Mask | None:
+    """Rows that one of two closes; None: neither closes any."""
+    return one if other is None else other if one is None else one | other
+
+
+def widest_first(network: Network, levels: Iterable[str]) -> list[str]:
+    """Levels from the widest to the narrowest, by the first pool by name that has the most of them."""
+    wanted = list(dict.fromkeys(levels))
+
+    def place(pool: NodePool, level: str) -> int:
+        names = ((each.name, each.label, level_of(each.label)) for each in pool.levels)
+        return next((at for at, each in enumerate(names) if level in each), len(pool.levels))
+
+    pools = [pool for _, pool in sorted(network.pools.items())]
+    best = max(pools, key=lambda pool: sum(place(pool, each) < len(pool.levels) for each in wanted), default=None)
+    return wanted if best is None else sorted(wanted, key=lambda level: place(best, level))
+
+
+def unknown_levels(network: Network, near: Near) -> list[str]:
+    """The levels that a pod must keep to and no pool has."""
+    asked = (*near.required, *(each.level for each in near.parts), *([near.even] if near.even else []))
+    return [each for each in dict.fromkeys(asked) if not network.knows(each)]
+
+
+def uneven(held: Mapping[int, int], least: int, domains: Iterable[int]) -> list[int]:
+    """The domains of which none may get one unit more, and 0.
+
+    held: units by domain. With one more there must still be an end with equal parts, up to one, of `least` units or of those that
+    there are; or the domain is one that has fewest.
+    """
+    total, fewest, found = max(least, sum(held.values()) + 1), min((each for each in held.values() if each), default=0), [0]
+    for domain in domains:
+        if not domain:
+            continue
+        own = held.get(domain, 0)
+        counts = [count + (each == domain) for each, count in held.items()] + ([] if own else [1])
+        part, larger = divmod(total, len(counts))
+        fits = sum(each > part for each in counts) <= larger and max(counts) <= part + bool(larger)
+        if not fits and not (own and own == fewest):
+            found.append(domain)
+    return found
 
 
 def rows_in(level: Level, domain: int, count: int) -> Mask:

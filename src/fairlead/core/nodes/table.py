@@ -18,12 +18,14 @@ from fairlead.core.model.policy import Policy
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.model.units import LARGE_AMOUNT, MOST_AMOUNT, WHOLE
 from fairlead.core.nodes.claimed_gpus import ClaimedGpus
+from fairlead.core.nodes.contention import Contention
 from fairlead.core.nodes.devices import DeviceStates
 from fairlead.core.nodes.gpu_kinds import table_of
 from fairlead.core.nodes.images import Images
 from fairlead.core.nodes.name_ranks import NameRanks
 from fairlead.core.nodes.node_classes import NodeClasses
 from fairlead.core.nodes.row_changes import RowChanges
+from fairlead.core.nodes.tenants import Tenants
 from fairlead.core.nodes.topology import Topologies
 
 _FEW_RESOURCES = 8
@@ -67,6 +69,8 @@ class NodeTable:
         # (2, rows): milli-CPU and bytes that pods count with in scores beyond what they ask for.
         self.extra: Ints = np.zeros((2, self.capacity), np.int64)
         self.images = Images()
+        self.contention = Contention(self.capacity, self.changes)
+        self.tenants = Tenants(log, self.capacity)
         self.device: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
         self.open: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
         self.cordoned: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)  # takes nothing new for now
@@ -148,6 +152,11 @@ class NodeTable:
         old = self.objects[row]
         if old == node:
             return row
+        if self.contention.measured(row, node):
+            self.changes.touch(row)
+        if old is not None and old.without_load() == node.without_load():
+            self.objects[row] = node
+            return row
         self.objects[row] = node
         self.described += 1
         if old is None or old.allocatable != node.allocatable:
@@ -180,6 +189,8 @@ class NodeTable:
             column[row] = 0
         self.device[row] = 0
         self.extra[:, row] = 0
+        self.contention.clear(row, name)
+        self.tenants.clear(row)
         if self.images.rows:
             self.images.change(row, self.objects[row], None)
         self.objects[row] = None
@@ -240,6 +251,8 @@ class NodeTable:
         self.extra = np.concatenate([self.extra, np.zeros_like(self.extra)], axis=1)
         self.device, self.open = double(self.device), double(self.open)
         self.shares, self.cordoned = double(self.shares), double(self.cordoned)
+        self.contention.grow()
+        self.tenants.grow()
         self.classes.grow()
         self.name_ranks.grow()
         self.topologies.grow()

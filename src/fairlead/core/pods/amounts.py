@@ -57,6 +57,8 @@ def places(nodes: NodeTable, row: int, demand: Demand, gone: Amounts, most: int)
 
 def lacking(nodes: NodeTable, rows: Rows | npt.NDArray[np.intp] | list[int], wanted: Amounts) -> dict[int, int]:
     """What rows together lack of what is wanted, were it in one piece; nothing is lacking where that is not above zero."""
+    if isinstance(rows, list) and len(rows) == 1:  # mostly, and without an array of one amount
+        return {column: amount - max(0, nodes.free[column].item(rows[0])) for column, amount in wanted.items()}
     return {column: amount - int(np.maximum(nodes.free[column][rows], 0).sum()) for column, amount in wanted.items()}
 
 

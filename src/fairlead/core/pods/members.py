@@ -13,18 +13,18 @@ from fairlead.api.names import INDEX_LABEL, ROLE_LABEL
 from fairlead.core.model.pods import Pod
 from fairlead.core.pods.rank import Rank
 
-_ROLES = frozenset(
-    {
-        ROLE_LABEL,
-        "training.kubeflow.org/replica-type",
-        "training.kubeflow.org/job-role",
-        "jobset.sigs.k8s.io/replicatedjob-name",
-        "volcano.sh/task-spec",
-        "ray.io/node-type",
-        "spark-role",
-    }
+_ROLE_LABELS = (
+    ROLE_LABEL,
+    "training.kubeflow.org/replica-type",
+    "training.kubeflow.org/job-role",
+    "jobset.sigs.k8s.io/replicatedjob-name",
+    "volcano.sh/task-spec",
+    "ray.io/node-type",
+    "spark-role",
 )
-"""Labels that name the role of a member."""
+"""Labels that name the role of a member, the first that is there."""
+
+_ROLES = frozenset(_ROLE_LABELS)
 
 _LEADING = frozenset({"launcher", "master", "chief", "head", "leader", "driver", "coordinator"})
 
@@ -54,6 +54,12 @@ class Member(Protocol):
 
 
 M = TypeVar("M", bound=Member)
+
+
+def role_of(pod: Pod) -> str:
+    """The role of a member by its labels; empty where none names one."""
+    labels = dict(pod.labels)
+    return next((labels[key] for key in _ROLE_LABELS if labels.get(key)), "")
 
 
 def leads(pod: Pod) -> bool:

@@ -21,10 +21,11 @@ from fairlead.core.model.units import NOT_REQUESTED, WHOLE
 from fairlead.core.nodes.devices import DeviceFit
 from fairlead.core.nodes.name_ranks import NAME_RANK_BITS
 from fairlead.core.nodes.node_classes import CLOSED
-from fairlead.core.pods.filters import devices, first_refusal, gpu_headroom, labels_read, relations, resources
+from fairlead.core.pods.filters import beside, devices, first_refusal, labels_read, relations, resources
 from fairlead.core.pods.filters.base import Relation, Surroundings
 from fairlead.core.pods.pairs import LabelSet
 from fairlead.core.pods.scores.base import Strategy
+from fairlead.core.pods.scores.numa import aligned
 from fairlead.core.pods.scores.upstream import Preferences
 from fairlead.core.pods.shapes import Shape
 
@@ -32,6 +33,7 @@ BLOCK = 64
 _NONE = -1
 _NAME_RANK_MASK = (1 << NAME_RANK_BITS) - 1
 _FEW = 3
+_FEW_DIFFERING = 8  # so many rows at most are scored one by one, in half the time of some twenty calls of numpy
 _FEW_COUNTED = 8  # so many changed rows are counted one by one, which costs as much as some hundred at once
 _KEPT_BYTES = 256 << 20
 
@@ -109,7 +111,7 @@ class Ranking:
     def _epoch_of_pairs(self) -> tuple[int, int]:
         """Changes when other pods' terms, or namespaces, may match this shape differently."""
         labels = self.shape.labels
-        return self.around.pairs.epoch, labels.epoch if labels is not None else 0
+        return self.around.pairs.epoch + self.around.numa.epoch, labels.epoch if labels is not None else 0
 
     def close(self) -> None:
         """The shape is forgotten."""
@@ -143,10 +145,8 @@ class Ranking:
 
     def ranked(self) -> Ints:
         """The keys with what the shape prefers among feasible rows; do not write to them."""
-        keys = self.keys()
-        if not self._prefers():
-            return keys
-        return self.preferences.ranked(keys) if self.shape.profile == KUBERNETES_PROFILE else self.preferences.foremost(keys)
+        keys = self.preferences.ordered(self.keys()) if self._prefers() else self.keys()
+        return aligned(keys, self.relations) if self.around.numa.any else keys
 
     def keys(self) -> Ints:
         """The score key of every row, greater is better, -1 infeasible; shape (rows,)."""
@@ -183,7 +183,7 @@ class Ranking:
         nodes, shape = self.nodes, self.shape
         if not self.admits(row) or not resources.fits_one(nodes, shape.demand, row):
             return False
-        if shape.leaves_gpu_headroom and not gpu_headroom.fits_one(nodes, shape, row):
+        if shape.minds_neighbours and not beside.fits_one(nodes, shape, row):
             return False
         return not shape.asks_devices or devices.fits_one(nodes, shape, row)
 
@@ -220,8 +220,8 @@ class Ranking:
             states = nodes.device[rows]
             held[~devices.fits(nodes, shape, rows, shape.fit.costs(states))] = 0
             held = np.minimum(held, shape.fit.counts(states))
-        if shape.leaves_gpu_headroom:
-            held = np.minimum(held, gpu_headroom.counts(nodes, shape, rows))
+        if shape.minds_neighbours:
+            held = beside.counts(nodes, shape, rows, held)
         return held
 
     def count_on(self, row: int) -> int:
@@ -232,8 +232,8 @@ class Ranking:
         held = min((max(0, nodes.free[column].item(row)) // amount for column, amount in shape.demand), default=0)
         if held and shape.asks_devices:
             held = min(held, shape.fit.count(nodes.device.item(row))) if devices.fits_one(nodes, shape, row) else 0
-        if held and shape.leaves_gpu_headroom:
-            held = min(held, gpu_headroom.counts(nodes, shape, slice(row, row + 1)).item(0))
+        if held and shape.minds_neighbours:
+            held = beside.counts(nodes, shape, slice(row, row + 1), np.array([held])).item(0)
         return held
 
     def ceiling(self) -> int:
@@ -284,7 +284,8 @@ class Ranking:
 
     def admits(self, row: int) -> bool:
         """Whether the static filters admit this shape to one row."""
-        self._judge_classes()
+        if self._class_epoch != self._classes.epoch or len(self._admitted) < len(self._classes.known):
+            self._judge_classes()
         return self._admitted.item(self._classes.column.item(row))
 
     # -- upkeep --------------------------------------------------------------------------------
@@ -314,15 +315,14 @@ class Ranking:
         if not behind:
             return
         self._cursor = end
-        if behind <= _FEW:
-            for place in range(start, end):
-                self._repair_row(changes.ring.item(place))
+        rows = changes.ring[start:end] if behind <= _FEW else changes.since(start)
+        if len(rows) <= _FEW_DIFFERING:
+            for row in rows.tolist():
+                self._repair_row(row)
+        elif len(rows) * 2 > self.nodes.count:
+            self._rebuild()
         else:
-            rows = changes.since(start)
-            if len(rows) * 2 > self.nodes.count:
-                self._rebuild()
-            else:
-                self._repair_rows(rows)
+            self._repair_rows(rows)
 
     def _rebuild(self) -> None:
         nodes = self.nodes
@@ -356,8 +356,8 @@ class Ranking:
         costs = shape.fit.costs(states) if shape.asks_devices else None
         if costs is not None:
             ok &= devices.fits(nodes, shape, rows, costs)
-        if shape.leaves_gpu_headroom:
-            ok &= gpu_headroom.fits(nodes, shape, rows)
+        if shape.minds_neighbours:
+            ok &= beside.fits(nodes, shape, rows)
         if np.count_nonzero(ok) * 2 < count:
             self._key[rows] = _NONE
             fitting = np.flatnonzero(ok).astype(np.int32)
@@ -378,8 +378,8 @@ class Ranking:
         keys = np.full(len(rows), _NONE, np.int64)
         if shape.asks_devices:
             ok &= devices.fits(nodes, shape, rows, shape.fit.costs(nodes.device[rows]))
-        if shape.leaves_gpu_headroom:
-            ok &= gpu_headroom.fits(nodes, shape, rows)
+        if shape.minds_neighbours:
+            ok &= beside.fits(nodes, shape, rows)
         places = np.flatnonzero(ok)
         if len(places) <= _FEW:
             for place in places.tolist():

@@ -76,6 +76,7 @@ class Shape:
         self.charges: dict[int, Charge] = {}
         self.extra = (spec.scored[0] - self.cpu, spec.scored[1] - self.memory) if spec.scored is not None else (0, 0)
         self.lingers = labels is not None or self.holds or any(self.extra) or bool(spec.devices) or spec.near is not None
+        self.lingers = self.lingers or bool(spec.pressure)
         self.wants_company = bool(spec.preferred_pods or spec.preferred_spread) or spec.default_spread is not None
         self._fits = fits
 
@@ -104,6 +105,17 @@ class Shape:
     def leaves_gpu_headroom(self) -> bool:
         """Whether pods of this shape leave pod slots and CPU beside the GPUs that are free on a node."""
         return self.asks_no_device and self.nodes.guards_gpus
+
+    @property
+    def isolates(self) -> bool:
+        """Whether other jobs may keep pods of this shape off nodes, since some have nodes to themselves."""
+        return self.nodes.tenants.concerns(self)
+
+    @property
+    def minds_neighbours(self) -> bool:
+        """Whether more than free amounts of a node decides (`filters/beside`)."""
+        nodes = self.nodes  # asked of each row that changes: neither property is called where it cannot hold
+        return (nodes.guards_gpus and self.asks_no_device) or (nodes.tenants.active and self.isolates)
 
     def devices_on(self, row: int) -> tuple[int, ...]:
         """The devices that a pod would get on a row; where none fits any more, the freest are taken into debt."""

@@ -75,6 +75,7 @@ class Task:
         "gang",
         "instead_of",
         "level",
+        "nominated",
         "not_before",
         "number",
         "pod",
@@ -88,6 +89,7 @@ class Task:
         "unit",
         "urgency",
         "waits",
+        "waits_since",
     )
 
     def __init__(self, pod: Pod, ranking: Ranking) -> None:
@@ -106,9 +108,11 @@ class Task:
         self.unit: Unit | None = None
         self.reported: ReasonCode | None = None
         self.faults = 0
+        self.nominated = False  # a place was held for it, and perhaps is no more: its node may be nominated
         self.not_before = 0.0
         self.started = 0.0
         self.waits: tuple[Wait, ...] = ()  # for victims, with others whose places these have
+        self.waits_since = 0.0  # from when on it waits anew, of a job that ran before
         self.instead_of = ""  # UID of a moved pod: while this is charged the pod is not, though it still runs
 
     def __repr__(self) -> str:
@@ -325,11 +329,19 @@ class Gang:
 
     def placed(self) -> list[Task]:
         """Members that have a node and stay: one that is on its way out is no member any more."""
-        return [task for task in self.tasks.values() if task.state in PLACED and not task.pod.terminating]
+        return [task for task in self.tasks.values() if task.state in PLACED and not task.pod.terminating and not task.pod.spare]
 
     def bound(self) -> list[Task]:
         """Members that the cluster runs and that stay."""
-        return [task for task in self.tasks.values() if task.state is TaskState.BOUND and not task.pod.terminating]
+        return [
+            task
+            for task in self.tasks.values()
+            if task.state is TaskState.BOUND and not task.pod.terminating and not task.pod.spare
+        ]
+
+    def spares_of(self) -> list[Task]:
+        """Its spares, waiting or with places (`core.state.spares`)."""
+        return [task for task in self.tasks.values() if task.pod.spare]
 
     @property
     def min_member(self) -> int:
@@ -360,15 +372,11 @@ class Gang:
         bound = len(self.bound())
         return 0 < bound < self.needed and len(self.placed()) == bound
 
-    def units(  # noqa: C901, PLR0911 - the first of several reasons
+    def units(  # noqa: PLR0911 - the first of several reasons
         self, now: float, rests: Reason | None = None
     ) -> tuple[list[Unit], Reason | None]:
         """Fresh units for the waiting members, and why there are none for those left out. rests: why none is placed now."""
-        waiting = [task for task in self.tasks.values() if task.state is TaskState.WAITING]
-        for task in waiting:
-            if task.unit is not None:
-                task.unit.retire()
-            task.beyond = False
+        waiting, spares = self._waiting()
         if not waiting:
             return [], None
         if self.group is None:
@@ -398,12 +406,27 @@ class Gang:
             return [], Reason(ReasonCode.BACKOFF, f"PodGroup {self.key} is in backoff after a failed binding")
         if len(ready) > need and any(task.pod.placeholder for task in ready):
             wanted = sum(not task.pod.elastic for task in ready)  # a job resumes once, with all that find places
-            return [Unit(tuple(ready[: max(need, wanted)]), need, self).adopt()], None
+            return [self._unit(ready[: max(need, wanted)], need, spares)], None
         if len(ready) > need:
             ready = first_to_start(ready)
-        return [Unit(tuple(ready[:need]), need, self).adopt()], None
+        return [self._unit(ready[:need], need, spares)], None
+
+    def _waiting(self) -> tuple[list[Task], list[Task]]:
+        """Its members that wait, and its spares that do; none is part of a unit any more."""
+        found: tuple[list[Task], list[Task]] = ([], [])
+        for task in self.tasks.values():
+            if task.state is TaskState.WAITING:
+                if task.unit is not None:
+                    task.unit.retire()
+                task.beyond = False
+                found[task.pod.spare].append(task)
+        return found
+
+    def _unit(self, members: list[Task], need: int, spares: list[Task]) -> Unit:
+        """Members that start together, and its spares: it starts only where these have places, too."""
+        return Unit((*members[:need], *spares, *members[need:]), need + len(spares), self).adopt()
 
     def later(self, now: float) -> tuple[Task, ...]:
         """Members that are no part of its units yet, since the others come first."""
-        waiting = (task for task in self.tasks.values() if task.state is TaskState.WAITING)
+        waiting = (task for task in self.tasks.values() if task.state is TaskState.WAITING and not task.pod.spare)
         return tuple(task for task in waiting if task.unit is None and task.not_before <= now)

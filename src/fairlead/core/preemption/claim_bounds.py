@@ -7,10 +7,10 @@ that is not seen, and no moves are searched for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from fairlead.core.dra.model import Claim
+from fairlead.core.dra.model import Amount, Claim
 from fairlead.core.dra.refusals import Refusal
 from fairlead.core.model.late import late
 from fairlead.core.pods.tasks import Task
@@ -26,9 +26,15 @@ else:  # loaded with the first unit that has claims
 
 def enough_devices(state: ClusterState, tasks: Sequence[Task]) -> bool:
     """Whether as much is free on all nodes together as the claims of these tasks need at least."""
+    missing = lacking_devices(state, tasks)
+    return missing is not None and not missing
+
+
+def lacking_devices(state: ClusterState, tasks: Sequence[Task]) -> Needs | None:
+    """What all nodes together lack of what the claims of these tasks need at least; None: more than any nodes could give."""
     claims = state.device_claims
     if not claims.known:
-        return False
+        return None
     free: Needs = {}
     inventories: list[Inventory] = []
     for row in state.nodes.rows.values():
@@ -50,10 +56,53 @@ def enough_devices(state: ClusterState, tasks: Sequence[Task]) -> bool:
             known[contents] = _least(state, inventories, [claims.wants.content(each) for each in contents])
         found = known[contents]
         if found is None:
-            return False
+            return None
         for name, amount in found.items():
             needed[name] = needed.get(name, 0) + amount
-    return all(free.get(name, 0) >= amount for name, amount in needed.items())
+    return {name: amount - free.get(name, 0) for name, amount in needed.items() if amount > free.get(name, 0)}
+
+
+class FreedDevices:
+    """What tasks would free of counters and devices if they left: what their claims have that no other pod uses.
+
+    Of a claim that several pods use nothing is free before all of these have ended (`DeviceClaims.displace`).
+    """
+
+    def __init__(self, state: ClusterState, tasks: Iterable[Task]) -> None:
+        self._of = {task.pod.uid: self._freed_by(state, task) for task in tasks}
+
+    @staticmethod
+    def _freed_by(state: ClusterState, task: Task) -> Needs:
+        claims, found = state.device_claims, dict[tuple[str, str], Amount]()
+        for key in claims.keys_of(task.pod):
+            claim = claims.claims.get(key)
+            if claims.users_with_places(key) > 1 or (claim is not None and not set(claim.users) <= {task.pod.uid}):
+                continue
+            for name, amount in _held_by(state, key).items():
+                found[name] = found.get(name, 0) + amount
+        return found
+
+    def without(self, tasks: Iterable[Task]) -> Needs:
+        """What some of the tasks free together; never less than that."""
+        found: Needs = {}
+        for task in tasks:
+            for name, amount in self._of[task.pod.uid].items():
+                found[name] = found.get(name, 0) + amount
+        return found
+
+
+def _held_by(state: ClusterState, key: str) -> Needs:
+    """What a claim holds of counters, and how many devices; of a shared device all, since it may be the last share."""
+    allocation = state.device_claims.allocation_of(key)
+    found: Needs = {}
+    for each in allocation.devices if allocation is not None else ():
+        found[needs.DEVICES] = found.get(needs.DEVICES, 0) + 1
+        device = state.device_claims.devices.known.get(each.device)
+        for _, counters in device.counters if device is not None else ():
+            for counter, amount in counters:
+                name = each.device.driver, counter
+                found[name] = found.get(name, 0) + amount
+    return found
 
 
 def _least(state: ClusterState, inventories: list[Inventory], contents: list[Claim]) -> Needs | None:

@@ -296,7 +296,7 @@ class VictimLists:
         spare, needed = first_to_go(members, gang.needed)
         yield from (self._spare(each) for each in spare)
         if needed:
-            yield self._victim(tuple(needed))
+            yield self._victim(tuple(needed), tuple(task for task in gang.spares_of() if _runs(task)))
 
     def _watch(self, group: Group, tasks: Iterable[Task]) -> None:
         """Note when a group is derived anew by itself."""
@@ -323,8 +323,9 @@ class VictimLists:
         order = (1, pod.priority, -level, lost, 1, -pod.created, pod.uid)
         return Victim(order, (task,), self._kind(task.queue, self._traits(task, service), spare=False))
 
-    def _victim(self, tasks: tuple[Task, ...]) -> Victim:
-        if len(tasks) == 1:
+    def _victim(self, tasks: tuple[Task, ...], spares: tuple[Task, ...] = ()) -> Victim:
+        """What leaves together. spares: the places that are reserved for a gang are free once it is evicted, and cost nothing."""
+        if len(tasks) == 1 and not spares:
             return self._single(tasks[0], self._state.services.of(tasks[0]))
         services = self._state.services
         order = (
@@ -339,7 +340,7 @@ class VictimLists:
         traits = self._traits(tasks[0], services.of(tasks[0]))
         if any(self._traits(task, services.of(task)) != traits for task in tasks[1:]):
             traits = None
-        return Victim(order, tasks, self._kind(tasks[0].queue, traits, spare=False))
+        return Victim(order, (*tasks, *spares), self._kind(tasks[0].queue, traits, spare=False))
 
     def _spare(self, task: Task) -> Victim:
         """A member that its gang can do without."""

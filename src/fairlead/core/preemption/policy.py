@@ -401,6 +401,11 @@ class PreemptionPolicy:
             possible.append(PreemptionReason.SHARE)
         return [*possible, PreemptionReason.PRIORITY]
 
+    @property
+    def minds_shares(self) -> bool:
+        """Whether fair shares decide about anything that it may preempt."""
+        return self._wide or self.entitled or self.reclaims_from_users
+
     def any_preemptible(self) -> bool:
         """Whether anything may be preemptible at all: a cheap test."""
         priority = self.unit.priority

@@ -11,7 +11,7 @@ are tried. Iterative deepening: R. Korf, "Depth-first iterative-deepening", 1985
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -71,6 +71,7 @@ class Rearrangement:
         self._without = without
         self._touched: dict[int, int] = {}  # row -> how often something is placed there, or taken from it
         self._sets: dict[tuple[int, int], Sets | ClaimSets] = {}  # (shape, row) as the row was before anything was tried
+        self._choices: dict[tuple[int, int, int], list[_Choice]] = {}  # the same with a bound: what those come to
         self._guard = self._budgets()
 
     def _budgets(self) -> Guard | None:
@@ -279,18 +280,27 @@ class Rearrangement:
 
     def _without_some(self, task: Task, row: int, most: int) -> list[_Choice]:
         """The sets of blocks on a row without which a task fits there; remembered as long as nothing was tried on it."""
-        sets = self._sets.get((task.shape.number, row)) if not self._touched.get(row) else None
-        if sets is None:
-            if task.shape.spec.devices:
-                sets = ClaimSets(self.state, task, row, self._near(task, row))
-            else:
-                sets = Sets(self.state, task, row, self._movers.on(row), thorough=self._small)
-            if not self._touched.get(row):
-                self._sets[task.shape.number, row] = sets
+        if self._touched.get(row):
+            return self._priced(row, self._sets_of(task, row).up_to(most))
+        shape = task.shape.number
+        choices = self._choices.get((shape, row, most))
+        if choices is None:
+            sets = self._sets.get((shape, row))
+            if sets is None:
+                sets = self._sets[shape, row] = self._sets_of(task, row)
+            choices = self._choices[shape, row, most] = self._priced(row, sets.up_to(most))
+        return choices
+
+    def _sets_of(self, task: Task, row: int) -> Sets | ClaimSets:
+        if task.shape.spec.devices:
+            return ClaimSets(self.state, task, row, self._near(task, row))
+        return Sets(self.state, task, row, self._movers.on(row), thorough=self._small)
+
+    def _priced(self, row: int, sets: Iterable[tuple[Block, ...]]) -> list[_Choice]:
         name = self.state.nodes.names[row]
         return [
             ((sum(len(block.tasks) for block in blocks), sum(block.lost for block in blocks), name), row, blocks)
-            for blocks in sets.up_to(most)
+            for blocks in sets
         ]
 
     def _near(self, task: Task, row: int) -> list[Block]:
@@ -334,16 +344,18 @@ class _Last:
     def _is_placed(self, row: int) -> bool:
         """Whether the task itself has its place for certain once the blocks are gone."""
         task = self._task
-        if task.ranking.relations or task.shape.leaves_gpu_headroom:
+        if task.ranking.relations or task.shape.minds_neighbours:
             return False
         return task.unit is None or self._state.queues.limits.over_limit(task, row=row) is None
 
     def _has_place(self, task: Task, left: int, gone: Sequence[Task], *, own: bool) -> bool:
         """Whether what is placed next may have a place, on the row that was left or elsewhere. own: it is of the unit."""
-        if task.ranking.relations or any(row != left for row in self._open(task.ranking, own=own)):
+        if task.ranking.relations or task.shape.isolates:
             return True
         back = amounts.by_column((self._task,))
-        return amounts.fits(self._state.nodes, left, task.shape.demand, amounts.by_column(gone), back)
+        if amounts.fits(self._state.nodes, left, task.shape.demand, amounts.by_column(gone), back):
+            return True
+        return any(row != left for row in self._open(task.ranking, own=own))
 
     def _open(self, ranking: Ranking, *, own: bool) -> list[int]:
         """The rows where it fits now. What moves gets none that is reserved; no reservation ends because others leave a row."""

@@ -12,6 +12,7 @@ deserves something then.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from fairlead.api.reasons import ReasonCode
@@ -20,11 +21,12 @@ from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.claimants import claimants
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
+from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import preempt
 from fairlead.core.preemption.trial import Trial
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.entitlement import beyond_quota, within_share
-from fairlead.core.queues.tree import PendingClass, pending_class_of
+from fairlead.core.queues.tree import PendingClass, QueueNode, pending_class_of
 from fairlead.core.queues.waiting import BlockedBy
 from fairlead.core.state.cluster import ClusterState
 
@@ -105,6 +107,26 @@ def _search(state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queu
     for task in placed:
         task.become(TaskState.ASSUMED, log)
         log.set(task, "started", state.services.now)
+    with _without_leaving(state):
+        trial, found = _first_that_reclaims(state, own, placed, tried, blocked, all_queues=all_queues, borrowing=borrowing)
+    log.rollback(mark)
+    for each in tried:
+        for task in each.tasks:
+            task.become(TaskState.WAITING)
+    return None if trial.stale else Reclaimer(found, blocked, trial.borrowed)
+
+
+def _first_that_reclaims(
+    state: ClusterState,
+    own: QueueNode,
+    placed: Sequence[Task],
+    tried: list[Unit],
+    blocked: dict[PendingClass, BlockedBy],
+    *,
+    all_queues: bool,
+    borrowing: bool,
+) -> tuple[Trial, Unit | None]:
+    """The trial itself, and the first unit in it that would reclaim. own: the queue of what was placed."""
     _suppose_gone(state)
     within = within_share(state.queues.fair, own.path, [(name, 0) for name, _ in state.queues.tree.asked_together(placed)])
     trial, found = Trial(state, own, within=within, all_queues=all_queues, borrowing=borrowing), None
@@ -114,11 +136,23 @@ def _search(state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queu
             break
         if trial.stale or trial.over:
             break
-    log.rollback(mark)
-    for each in tried:
-        for task in each.tasks:
-            task.become(TaskState.WAITING)
-    return None if trial.stale else Reclaimer(found, blocked, trial.borrowed)
+    return trial, found
+
+
+def _without_leaving(state: ClusterState) -> AbstractContextManager[None]:
+    """In a trial: pods that terminate though no plan waits for them have left, and the fair shares are those without them.
+
+    What waits is planned with their places (`actions.leaving`), so what starts beside them is judged by the same. After a
+    restart the victims of plans that were made before are such pods, too.
+    """
+    now = state.services.now
+    leaving = [task for task, _ in state.departures.leaving_soon(now)] if state.departures.going else []
+    if not leaving:
+        return nullcontext()
+    victims_of(state).list_now()  # as things stand: a gang of which a member leaves is no victim
+    gone = Removal(state)
+    gone.take(leaving)
+    return state.queues.fair.without(frozenset(gone.places), now)
 
 
 def _suppose_gone(state: ClusterState) -> None:

@@ -26,6 +26,7 @@ from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.tasks import Task, TaskState, Unit, rankings_of
 from fairlead.core.preemption.candidates import candidates_of
 from fairlead.core.preemption.cycles import Blocking
+from fairlead.core.preemption.domain_clearing import fewest, joins_domain, price_of
 from fairlead.core.preemption.network_devices import elsewhere
 from fairlead.core.preemption.node_clearing import clear
 from fairlead.core.preemption.planned_victims import PlannedVictims
@@ -82,6 +83,14 @@ def preempt(
     if by_upstream(unit):
         return _as_upstream(state, unit)
     preemption = PreemptionPolicy(state, unit, enforce_quota=enforce_quota, waited=waited, budgets=budgets, blocking=blocking)
+    if joins_domain(unit):
+        with state.network.domains.released():
+            return _by_rules(preemption)
+    return _by_rules(preemption)
+
+
+def _by_rules(preemption: PreemptionPolicy) -> Plan | None:
+    state, unit = preemption.state, preemption.unit
     if len(unit.tasks) == 1:
         return _for_one(preemption)
     near = near_of(state, unit)
@@ -266,19 +275,19 @@ def _in_one_domain(preemption: PreemptionPolicy, near: Near) -> Plan | None:
     A domain is tried if it could hold the gang were it empty; those that hold most of it now come first.
     """
     state, unit = preemption.state, preemption.unit
-    best: tuple[int, int, int] | None = None
+    best: tuple[tuple[int, ...], int] | None = None
     domains = list(could_hold(state, unit.core(), near, _DOMAINS))
     for number, rows in enumerate(domains):
         mark = state.log.mark()
         with state.network.within(near.gang, rows):
             plan = _for_gang(preemption)
         if plan is not None:
-            price = len(plan.victims), sum(victim.shape.counted_milli for victim in plan.victims), number
-            best = price if best is None else min(best, price)
+            price = price_of(plan.victims, plan.why if near.domain else None)
+            best = (price, number) if best is None else min(best, (price, number))
         _take_back(state, unit, mark)
     if best is None:
         return None
-    with state.network.within(near.gang, domains[best[-1]]):
+    with state.network.within(near.gang, domains[best[1]]):
         return _for_gang(preemption)
 
 
@@ -295,14 +304,9 @@ def _for_gang(preemption: PreemptionPolicy) -> Plan | None:
     core = unit.core()
     fits = _fit_of(state, core)
     limited = _limited(state, core)
-    source = victims_of(state).in_order(preemption, None if limited else _where(state, core))
-    first = _enough(state, core, source)
-    found = _down_the_list(state, first, source, fits) if first is not None else None
-    reclaims = not limited and (preemption.entitled or preemption.reclaims_from_users)
-    if found is None and first is not None and reclaims:
-        found = _row_by_row(preemption, core)
-    if found is None and reclaims:
-        found, _ = _by_subsets(preemption, core) or (None, [])
+    found = fewest(preemption, core, _by_shape(state, core), fits) if joins_domain(core) and not limited else None
+    if found is None:
+        found = _cheapest(preemption, core, fits, limited=limited)
     if found is None or preemption.in_vain([task for _, victim in found for task in victim.tasks]):
         return None
     mark, removal = state.log.mark(), Removal(state)
@@ -325,6 +329,20 @@ def _for_gang(preemption: PreemptionPolicy) -> Plan | None:
         return None
     state.log.commit()
     return Plan([task for _, victim in chosen for task in victim.tasks], placed, removal.places, cause(chosen))
+
+
+def _cheapest(preemption: PreemptionPolicy, core: Unit, fits: Callable[[], bool], *, limited: bool) -> list[Preemptible] | None:
+    """The victims for a gang: down the list of the cheapest, or else row by row, or in sets; None: there are none."""
+    state = preemption.state
+    source = victims_of(state).in_order(preemption, None if limited else _where(state, core))
+    first = _enough(state, core, source)
+    found = _down_the_list(state, first, source, fits) if first is not None else None
+    reclaims = not limited and (preemption.entitled or preemption.reclaims_from_users)
+    if found is None and first is not None and reclaims:
+        found = _row_by_row(preemption, core)
+    if found is None and reclaims:
+        found, _ = _by_subsets(preemption, core) or (None, [])
+    return found
 
 
 def _down_the_list(
@@ -445,7 +463,7 @@ def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mas
     admitted = task.ranking.admitted(rows) & state.nodes.open[rows]
     closed = state.reserved.closed(task) if state.reserved.holds else None
     near = task.shape.spec.near
-    if near is not None and (far := state.network.closed(near)) is not None:
+    if near is not None and (far := state.network.closed_to_all(near)) is not None:
         closed = far if closed is None else closed | far
     return admitted if closed is None else admitted & ~closed[rows]
 

@@ -105,7 +105,7 @@ class Trial:
             return False
         shape = ranking.shape
         # Where GPUs are left for GPU pods, what is placed may open a place for others.
-        if shape.holds or shape.leaves_gpu_headroom or ranking.relations or self._fits_somewhere(ranking):
+        if shape.holds or shape.minds_neighbours or ranking.relations or self._fits_somewhere(ranking):
             self._has_place.add(ranking)
             return False
         self._no_place.add(ranking)

@@ -104,12 +104,20 @@ class VictimTable:
         yield from planned.admitted(near)
 
     def _near(self, preemption: PreemptionPolicy, *, alone: bool = False) -> Iterator[Preemptible]:
-        if not preemption.any_preemptible():
+        if not preemption.any_preemptible() or not self._any(preemption):
             return
         if any(kind.spare for kind in self.listed.kinds.values()):
             yield from self._merged(preemption, None, alone=alone)
         for reason in preemption.reasons():
             yield from self._merged(preemption, reason, alone=alone)
+
+    def _any(self, preemption: PreemptionPolicy) -> bool:
+        """Whether there is a kind of which the unit may preempt any: most searches find none, and ask each kind once for that."""
+        queues = self.state.queues.queues
+        return any(
+            kind.victims and preemption.reaches(queues[kind.queue]) and preemption.may_take(kind)
+            for kind in self.listed.kinds.values()
+        )
 
     def _merged(self, preemption: PreemptionPolicy, wanted: PreemptionReason | None, *, alone: bool) -> Iterator[Preemptible]:
         """The victims for one reason, cheapest first; None: those that their gangs can do without, for any reason.

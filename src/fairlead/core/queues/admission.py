@@ -14,6 +14,7 @@ from fairlead.api.names import DEFAULT_QUEUE, DEFAULT_QUEUE_LABEL, QUEUE_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.selectors import matches
+from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.meters import submitted_limits
 from fairlead.core.queues.queues import Queues
@@ -51,6 +52,8 @@ class Admission:
             message = f"ServiceClass {name!r} does not exist; create it or name another in label fairlead.dev/service-class"
             return Reason(ReasonCode.UNKNOWN_CLASS, message)
         message = self.refuses_queue(task) or self.refuses_class(task) or self._too_long(task)
+        if not message and name:
+            message = self._shares_gpu(task)
         return Reason(ReasonCode.NOT_ALLOWED, message) if message else None
 
     def refuses_queue(self, task: Task) -> str:
@@ -73,6 +76,11 @@ class Admission:
             return f"queue {queue!r} does not accept {what}; accepted: {allowed}"
         return ""
 
+    def may_use(self, queue: str, task: Task) -> bool:
+        """Whether there is such a queue, and it would admit a pod of a task's namespace, user and class."""
+        found = self.queues.queues.get(queue) if self.queues.tree.knows(queue) else None
+        return found is not None and not any(self._barred(task, each.policy) for each in found.path)
+
     def refuses_class(self, task: Task) -> str:
         """Why a task may not use its class of service, or empty."""
         name, service = task.service_class, self.services.of(task)
@@ -88,6 +96,15 @@ class Admission:
         if service.longest and math.isfinite(limit) and limit > service.longest:
             return f"its time limit is {limit:g} s; ServiceClass {task.service_class!r} allows at most {service.longest:g} s"
         return ""
+
+    def _shares_gpu(self, task: Task) -> str:
+        shape, service = task.shape, self.services.of(task)
+        if service.isolation != "GPU" or not shape.gpus or shape.gpu_milli >= WHOLE:
+            return ""
+        return (
+            f"it asks for {shape.gpu_milli / WHOLE:g} of a GPU, and ServiceClass {task.service_class!r} has isolation GPU: "
+            "request whole GPUs, or use another class"
+        )
 
     def counts(self, queue: str) -> bool:
         """Whether jobs are counted on the path of a queue, whether they run or not."""

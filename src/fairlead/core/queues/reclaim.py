@@ -49,7 +49,13 @@ class Reclaim:
         mine, theirs = claim.mine, claim.theirs
         names = fair.contested(mine, enforce_quota=True)
         wanted = [(name, amount) for name, amount in demand if name in names]
-        theirs_then = {name: theirs.used.get(name, 0) + dict(others).get(name, 0) for name, _ in wanted}
+        with_it = dict(others)
+        theirs_then = {name: theirs.used.get(name, 0) + with_it.get(name, 0) for name, _ in wanted}
+        beyond = beyond_quota([theirs], theirs_then, lambda _, name: theirs_then[name])
+        may = fair.entitled.get(theirs.name, {})
+        over = any(held > may[name] for name, held in theirs_then.items() if name in may)
+        if not beyond and not over:
+            return False  # whatever the queue may hold itself
         # Within its own quota it is guaranteed that, too: siblings of its that hold what those above are guaranteed give way.
         own = all(
             queue.used.get(name, 0) + amount <= queue.quota.get(name, 0) <= node.quota.get(name, 0)
@@ -57,7 +63,5 @@ class Reclaim:
             for name, amount in wanted
         )
         if own or self.guaranteed(queue, mine, wanted, QueueNode.holds_of):
-            return beyond_quota([theirs], theirs_then, lambda _, name: theirs_then[name])
-        may = fair.entitled.get(theirs.name, {})
-        over = any(held > may[name] for name, held in theirs_then.items() if name in may)
+            return beyond
         return over and mine.name in fair.share and within_share(fair, claim.claimants, demand)

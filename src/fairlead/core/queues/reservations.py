@@ -174,9 +174,11 @@ class Reservations:
 
     def started(self, key: str) -> None:
         """A unit got its place."""
-        self._given_up.pop(key, None)
-        self._given_up.pop(HEADS + key, None)
-        self.waits.pop(key, None)
+        if self._given_up:
+            self._given_up.pop(key, None)
+            self._given_up.pop(HEADS + key, None)
+        if self.waits:
+            self.waits.pop(key, None)
         if key in self.holds:
             self.drop(self.holds[key])
 
@@ -336,9 +338,8 @@ class Reservations:
         if hold.head is not None:
             if not hold.rows and self.queues.queues[task.queue].path[-1] is not self.queues.queues[unit.tasks[0].queue].path[-1]:
                 return True  # only what its own queues may hold is kept
-            return self._goes_before(unit, task) or (
-                not hold.late and self.now + self.runtimes.services.limits.of(task) <= hold.start
-            )
+            ends_before = not hold.late and self.now + self.runtimes.services.limits.of(task) <= hold.start
+            return ends_before or self._goes_before(unit, task)
         if task.unit is not None and task.unit.overdue:
             return True
         if task.pod.priority > unit.priority or (task.unit is not None and task.unit.express and not unit.express):
@@ -346,8 +347,12 @@ class Reservations:
         first = unit.tasks[0]
         if hold.own and task.queue != first.queue:
             return True  # its own queue keeps it out: others pay nothing for that
-        if self._queue_priority(task) > self._queue_priority(first) or self._would_take_back(task, unit):
+        if self._queue_priority(task) > self._queue_priority(first):
             return True
+        return self._ends_before(hold, task) or self._would_take_back(task, unit)
+
+    def _ends_before(self, hold: Hold, task: Task) -> bool:
+        """Whether a task that starts now is thought to end before a hold begins."""
         total = self.runtimes.total(task)
         if total is None:
             return False

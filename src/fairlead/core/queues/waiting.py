@@ -16,6 +16,7 @@ from fairlead.core.model.agenda import SLACK, Agenda, Timers
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.backoff import BackoffClasses
 from fairlead.core.queues.backoff_lines import BackoffLines
+from fairlead.core.queues.backoffs import Backoffs
 from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
 from fairlead.core.queues.shares import FairShares
@@ -50,6 +51,7 @@ class Waiting:
         self.fair = fair
         self.order = QueueOrder(tree.queues, self._first, fair.dominant_share_with, lambda: tree.nodes.totals_version)
         self.unschedulable: set[PendingClass] = set()
+        self.gangs: set[PendingClass] = set()  # of the unschedulable: those with gangs
         self.held_back: set[PendingClass] = set()  # of the unschedulable: held back for a job that waits
         self.plannable: set[PendingClass] = set()  # of the unschedulable: capacity may be reserved for them
         self.unreported: set[PendingClass] = set()  # in which units came since the others were given the reason
@@ -59,8 +61,7 @@ class Waiting:
         self.late: set[PendingClass] = set()  # in which units came since a limit stopped their users
         self.blocked_by: dict[PendingClass, BlockedBy] = {}  # would take from others in vain -> who would take that in turn
         self.unlisted: list[tuple[PendingClass, Exception]] = []  # could not be put in order, and why
-        self.backing_off: set[PendingClass] = set()  # a search for victims was due during its backoff
-        timers.derive("backoffs", self._first_backoff)
+        self.backing_off = Backoffs(timers)
         self.backoff = BackoffClasses(tree.nodes)  # of the unschedulable: those that nothing but a free place helps
         self.others: set[PendingClass] = set()  # of the unschedulable: all others
         self._listed: set[QueueNode] = set()  # of which lines may be tried, or were
@@ -82,6 +83,8 @@ class Waiting:
         node.changed[pending_class] = None
         pending_class.elastic = pending_class.elastic or bool(unit.later)
         pending_class.of_gangs = pending_class.of_gangs or unit.gang is not None
+        if pending_class.of_gangs and pending_class.unschedulable is not None:
+            self.gangs.add(pending_class)
         node.pods_waiting += pending_class.pods
         self.fair.touch()
         line = pending_class.add(unit)
@@ -117,7 +120,7 @@ class Waiting:
             self._offer(pending_class)
 
     def _leave_unschedulable(self, pending_class: PendingClass) -> None:
-        for sets in (self.unschedulable, self.others, self.backoff, self.held_back, self.plannable):
+        for sets in (self.unschedulable, self.gangs, self.others, self.backoff, self.held_back, self.plannable):
             sets.discard(pending_class)
         self._requeues.drop(pending_class)
 
@@ -170,6 +173,8 @@ class Waiting:
         pending_class.queue.touch()
         pending_class.offered, pending_class.moved = None, 0
         self.unschedulable.add(pending_class)
+        if pending_class.of_gangs:
+            self.gangs.add(pending_class)
         self.others.add(pending_class)
         if pending_class.held_back is not None:
             self.held_back.add(pending_class)
@@ -259,21 +264,11 @@ class Waiting:
             self.tree.stopped.remove(stop)
         self.blocked_by.pop(pending_class, None)
 
-    def _first_backoff(self) -> float | None:
-        """When the first backoff of a search ends."""
-        return min((pending_class.search.backoff_until for pending_class in self.backing_off), default=None)
-
     def due(self, now: float) -> list[PendingClass]:
         """Pending classes that are tried again by now although nothing happened; so are users whom limits stopped."""
         for stop in self._stops.passed(now):
             self._allow(stop)
         return self._requeues.passed(now)
-
-    def backoff_over(self, now: float) -> list[PendingClass]:
-        """Pending classes whose backoff is over: they may search again. Each is returned once."""
-        found = sorted((each for each in self.backing_off if each.search.backoff_until <= now), key=PendingClass.order)
-        self.backing_off.difference_update(found)
-        return found
 
     def with_unreported(self) -> list[PendingClass]:
         """Unschedulable classes in which units came since the others were given the reason, in order."""

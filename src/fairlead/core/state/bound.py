@@ -6,9 +6,11 @@ import msgspec
 
 from fairlead.api.names import CLIQUE_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.model.pods import Closeness, Near, Pod, PodSpec
+from fairlead.core.model.pods import Closeness, Pod, PodSpec
 from fairlead.core.nodes.compute_domains import compute_domain
+from fairlead.core.pods.followers import near_leader
 from fairlead.core.pods.ranking import Ranking
+from fairlead.core.pods.slices import near_for
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.state.belonging import Belonging
 from fairlead.core.state.pending import Pending
@@ -42,8 +44,11 @@ class BoundPods:
             self._relabel(news if knew else None)
         return self._tables.shapes.intern(spec, pairs.label_set(pod.namespace, pod.labels), pod.profile)
 
-    def near(self, pod: Pod, task: Task | None) -> Pod:
-        """A pod with what its gang and its ComputeDomain ask of its place. task: what is known of it."""
+    def near(self, pod: Pod, task: Task | None, members: int = 0) -> Pod:
+        """A pod with what its gang and its ComputeDomain ask of its place. task: what is known of it.
+
+        members: how many its gang needs, where that is not what its PodGroup states.
+        """
         key = f"{pod.namespace}/{pod.group}" if pod.group and pod.ours else ""
         gang = self._tables.gangs.get(key) if key else None
         closeness = gang.group.closeness if gang is not None and gang.group is not None else None
@@ -60,7 +65,11 @@ class BoundPods:
             if domain and key and CLIQUE_LABEL not in required:
                 required = (*required, CLIQUE_LABEL)
             self._tables.network.asked = True
-            near = Near(key, required, asked.preferred, domain)
+            least = members or (gang.group.min_member if gang is not None and gang.group is not None else 0)
+            near = near_for(pod, key, asked, required, domain, least)
+        if gang is not None and gang.group is not None and gang.group.followers:
+            near = near_leader(gang, pod, near)
+            self._tables.network.asked |= near is not None
         return pod if pod.spec.near == near else msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, near=near))
 
     def group_changed(self, gang: Gang) -> None:

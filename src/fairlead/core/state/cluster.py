@@ -26,6 +26,7 @@ from fairlead.core.model.undo import new_version
 from fairlead.core.nodes.storage import StorageObject
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState
 from fairlead.core.queues.meters import submitted_limits
+from fairlead.core.state.alternatives import Alternatives
 from fairlead.core.state.bound import unsized
 from fairlead.core.state.budgets import Budgets
 from fairlead.core.state.caches import Caches
@@ -34,6 +35,7 @@ from fairlead.core.state.foretold import Foretold
 from fairlead.core.state.parts import Parts
 from fairlead.core.state.pods import Pods
 from fairlead.core.state.recovery import StateRecovery
+from fairlead.core.state.spares import Spares
 from fairlead.core.state.suspended import Suspended
 from fairlead.core.state.tables import Tables
 
@@ -51,6 +53,8 @@ class ClusterState:
         self.storage = tables.storage
         self.device_claims = tables.device_claims
         self.network = tables.network
+        self.whole_domains = tables.whole_domains
+        self.numa = tables.numa
         self.shapes = tables.shapes
         self.services = tables.services
         self.runtimes = tables.runtimes
@@ -75,6 +79,7 @@ class ClusterState:
         self.belonging = parts.belonging
         self.pending = parts.pending
         self.bound = parts.bound
+        self.neighbours = parts.neighbours
         self.leftovers = parts.leftovers
         self.moves = parts.moves
         self.evictions = parts.evictions
@@ -82,6 +87,8 @@ class ClusterState:
         self.pods = Pods(tables, parts)
         self.claims = Claims(tables, self.pods, self.pending, self._comes_to_wait)
         self.suspended = Suspended(tables, parts, self.pods)
+        self.alternatives = Alternatives(tables)
+        self.spares = Spares(tables, parts, self.pods, self.suspended)
         self.isolation.recovery = StateRecovery(tables, parts, self.pods, self.pass_caches)
         self._with_gpu_quota: set[str] = set()  # queues that are guaranteed GPUs
 
@@ -106,6 +113,9 @@ class ClusterState:
             else:
                 self.pods.remove(task.pod.uid)
                 self.pods.adopt(unsized(task.pod))
+        self.numa.node_changed(node.name)  # last: of a node that comes, pods are taken in the order of their starts
+        if self.network.asked:
+            self.claims.release_nodes()
 
     def remove_node(self, name: str) -> None:
         """A node is gone. Its pods stay known, on no row, until they go or the node returns."""
@@ -116,7 +126,7 @@ class ClusterState:
         for task in list(self.nodes.pods[row].values()):
             placement.unassign(task)
             self.evictions.abandon(task)
-            if isinstance(task, Placeholder):
+            if isinstance(task, Placeholder) or self.spares.goes(task):
                 continue  # it goes with the node
             if task.state in (TaskState.BOUND, TaskState.EVICTING):
                 placement.stray(task, name)
@@ -127,6 +137,7 @@ class ClusterState:
             placement.part(self.tasks[uid])
             self.queues.repay(uid)
             placement.stray(self.tasks[uid], name)
+        self.numa.clear(row)
         self.nodes.remove(name)
         self.queues.node_changed(row)
 
@@ -224,6 +235,7 @@ class ClusterState:
     def upsert_class(self, service: ServiceClass) -> None:
         """A class of service came or changed."""
         if self.services.upsert(service):
+            self.neighbours.class_changed(service.name)
             self.queues.accounts.changes.everything = True
             self.queues.name_non_preemptible(self.services.non_preemptible())
             self.queues.waiting.policy_changed()
@@ -237,6 +249,7 @@ class ClusterState:
     def remove_class(self, name: str) -> None:
         """A class of service is gone: its pods are served as those without a class."""
         if self.services.remove(name):
+            self.neighbours.class_changed(name)
             self.queues.accounts.changes.everything = True
             self.queues.name_non_preemptible(self.services.non_preemptible())
             self.queues.waiting.policy_changed()
@@ -324,6 +337,7 @@ class ClusterState:
     def upsert_group(self, group: Group) -> None:
         """A PodGroup came or changed."""
         gang = self.tables.gang(group.namespace, group.name)
+        self.spares.upsert(group, first=gang.group is None)
         if gang.group is None:
             self.pods.finished.read(gang, group)
             self.starts.read(gang, group.failed_starts)
@@ -335,6 +349,7 @@ class ClusterState:
             self.services.starts += 1
             for task in gang.tasks.values():
                 self.queues.accounts.reclassify(task)
+            self.neighbours.renew(gang.tasks.values())
             self.pending.admit_again(gang.tasks.values())
         if before is not None and before.time_limit != group.time_limit:
             for task in gang.bound():
@@ -343,16 +358,20 @@ class ClusterState:
             queue = group.queue or task.pod.queue
             if queue != task.queue and (self.belonging.believes or (task.row < 0 and not task.pod.node)):
                 self.pending.change_queue(task, queue)
-        if (before.closeness if before is not None else None) != group.closeness:
+        asked = (before.closeness, before.followers) if before is not None else (None, ())
+        if asked != (group.closeness, group.followers):
             self.bound.group_changed(gang)
         self.claims.group_changed(gang)
         self.tables.unsettle(gang)
         self.starts.touch(gang)
         self.suspended.upsert(group)
+        self.alternatives.upsert(group)
 
     def remove_group(self, key: str) -> None:
         """A PodGroup is gone; its pods stay where they are."""
         self.suspended.remove(key)
+        self.alternatives.remove(key)
+        self.spares.gone(key)
         gang = self.gangs.get(key)
         if gang is None:
             return
@@ -377,18 +396,24 @@ class ClusterState:
         self.isolation.begin(now)
         if self.nodes.forget_devices():
             self.shapes.renumbered()
+        first = self.belonging.believes
         self.belonging.begin()
+        self.neighbours.begin(now, first=first)
+        if first:
+            with guard("numa"):
+                self.numa.recount()  # pods were listed by name, and their kubelets took them in the order of their starts
         self.pending.stale = True
         with guard("claims"):
-            self.device_claims.failures.end_backoffs(now)
+            self.device_claims.end_backoffs(now)
             self.claims.follow()
             self.device_claims.wants.tidy(self._specs())
         with guard("reservations"):
             self.reserved.begin(now)
         with guard("moves"):
             self.moves.expire(now)
-        with guard("suspended"):
-            self.suspended.begin(now)
+        for site, part in (("suspended", self.suspended), ("alternatives", self.alternatives), ("spares", self.spares)):
+            with guard(site):
+                part.begin(now)
         with guard("overrides"):
             self.overrides.tidy(now)
 
@@ -407,6 +432,8 @@ class ClusterState:
         for group in self.belonging.ended():
             with self.isolation.guard("settle", self.gangs.get(group.key) or ""):
                 self.upsert_group(group)
+        with self.isolation.guard("spares"):
+            self.spares.settle()
         self.pending.settle_gangs(now)
 
     @property

@@ -76,6 +76,7 @@ class Evictions:
         tables.queues.relieve({task.queue for task in victims if task.charged})
         for task in placed:
             task.become(TaskState.HELD)
+            task.nominated = not task.pod.placeholder
         in_flight.wait([task.pod.uid for task in victims], placed)
         self._leftovers.hold(places, ((kept.after, kept.placeholder) for kept in in_flight.kept.values()))
         for uid, (row, _) in places.items():

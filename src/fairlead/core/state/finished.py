@@ -26,9 +26,10 @@ class FinishedPods:
         """A member came that has not ended; it is not in the gang's `tasks` yet."""
         if gang.completions is not None or pod.attempt:
             completions = self._of(gang)
-            completions.comes(pod, others=bool(gang.tasks), least=gang.min_member)
+            members = [task.pod for task in gang.tasks.values() if not task.pod.spare]
+            completions.comes(pod, others=bool(members), least=gang.min_member)
             if gang.group is not None and completions.may_start_over(gang.min_member):
-                completions.start_over([pod, *(task.pod for task in gang.tasks.values())], gang.min_member)
+                completions.start_over([pod, *members], gang.min_member)
 
     def read(self, gang: Gang, group: Group) -> None:
         """A gang's PodGroup came first: its status holds what succeeded before."""
@@ -56,5 +57,7 @@ class FinishedPods:
         if gang.completions is None:
             gang.completions = Completions()
             for task in gang.tasks.values():
+                if task.pod.spare:
+                    continue
                 gang.completions.comes(task.pod, others=True, least=1)
         return gang.completions

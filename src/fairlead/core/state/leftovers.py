@@ -33,8 +33,11 @@ class Leftovers:
         """A placeholder on a row until the victims are gone."""
         number = len(self._in_flight.closed.get(victims[0], ()))
         queue, name = self._tasks[victims[0]].queue, f"leaving-{victims[0]}"
-        if spec.devices or spec.near is not None:
-            spec = msgspec.structs.replace(spec, devices=(), near=None)  # the victims' claims are closed by themselves
+        if spec.devices or spec.near is not None or spec.isolated or spec.pressure:
+            # What victims mean to those beside them is counted of these.
+            spec = msgspec.structs.replace(
+                spec, devices=(), near=None, isolated="", pressure=()
+            )  # the victims' claims are closed by themselves
         pod = Pod(f"leaving/{victims[0]}/{number}", "", name, spec, queue=queue, ours=False, placeholder=True)
         placeholder = Placeholder(pod, self._shapes.intern(spec))
         self._log.call(self._shapes.release, placeholder.ranking)

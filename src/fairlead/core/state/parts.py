@@ -9,6 +9,7 @@ from fairlead.core.state.evictions import Evictions
 from fairlead.core.state.isolation import Isolation
 from fairlead.core.state.leftovers import Leftovers
 from fairlead.core.state.moves import Moves
+from fairlead.core.state.neighbours import Neighbours
 from fairlead.core.state.overrides import Overrides
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.placement import Placement
@@ -29,6 +30,7 @@ class Parts:
         self.belonging = Belonging(tables, self.placement, self.isolation)
         self.pending = Pending(tables, self.placement, self.isolation, self.starts)
         self.bound = BoundPods(tables, self.placement, self.belonging, self.pending, self.starts)
+        self.neighbours = Neighbours(tables, self.placement, self.pending)
         self.leftovers = Leftovers(tables, self.placement)
         self.moves = Moves(tables, self.placement, self.leftovers, self.departures)
         self.evictions = Evictions(

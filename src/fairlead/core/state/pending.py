@@ -19,6 +19,7 @@ from fairlead.core.state.starts import Starts
 from fairlead.core.state.tables import Tables
 
 _number = attrgetter("number")
+_RAN = frozenset({TaskState.BOUND, TaskState.EVICTING})
 
 
 class Pending:
@@ -53,6 +54,7 @@ class Pending:
         self._census.applicants.discard(pod.uid)
         if self._census.active:
             self._census.touch(task)
+        task.waits_since = 0.0 if task.state in _RAN else task.waits_since
         task.become(TaskState.WAITING)
         task.level = tables.services.of(task).level(tables.services.attained.before(task))
         if not pod.placeholder:  # whose age is that of a job which ran: how long that waited in all is not known
@@ -94,8 +96,11 @@ class Pending:
     def _push(self, unit: Unit) -> None:
         services = self._tables.services
         unit.express = unit.level < services.of(unit.tasks[0]).express
-        if any(task.pod.attained for task in unit.tasks):
-            unit.since = max(unit.since, services.now)  # it ran before, and is created when it came first
+        if any(task.pod.attained or task.pod.suspended for task in unit.tasks):
+            # It ran before, and is created when it came first. Formed anew it waits no longer and no shorter than its members.
+            for task in unit.tasks:
+                task.waits_since = task.waits_since or min(task.pod.suspended or services.now, services.now)  # clocks are set
+            unit.since = max(unit.since, min(task.waits_since for task in unit.tasks))
         self._tables.queues.waiting.push(unit.tasks[0].queue, unit)
 
     def delay(self, task: Task, now: float) -> None:

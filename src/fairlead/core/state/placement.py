@@ -38,6 +38,7 @@ class Placement:
         self._storage = tables.storage
         self._device_claims = tables.device_claims
         self._network = tables.network
+        self._numa = tables.numa
         self._queues = tables.queues
         self._reserved = tables.reserved
         self._tasks = tables.tasks
@@ -73,7 +74,9 @@ class Placement:
             if devices:
                 nodes.device[row] = state
             nodes.pods[row][task.pod.uid] = task
-        if shape.lingers:
+        if self._numa.any and shape.spec.numa:
+            self._numa.take(row, task.pod.uid, shape.spec.numa)
+        if shape.lingers or nodes.tenants.active:
             self._surround(task, row, 1)
         task.row = row
         task.devices = devices
@@ -99,7 +102,9 @@ class Placement:
             state = nodes.devices.give(nodes.device.item(row), task.devices, shape.gpu_milli)
             log.put(nodes.device, row, state)
         log.remove(nodes.pods[row], task.pod.uid)
-        if shape.lingers:
+        if self._numa.any and shape.spec.numa:
+            self._numa.give(row, task.pod.uid, (each.shape.spec.numa for each in nodes.pods[row].values()))
+        if shape.lingers or nodes.tenants.active:
             self._surround(task, row, -1)
         task.row = -1
         task.devices = ()
@@ -161,6 +166,10 @@ class Placement:
         self._in_flight.linger(task.pod.uid, row)
         self._pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
         self._holdings.add(task.shape.spec, row, 1)
+        if (near := task.shape.spec.near) is not None and near.domain:
+            self._network.domains.linger(near.domain, row, 1)
+        if self._nodes.tenants.active:
+            self._nodes.tenants.add(task.shape, row, 1)
 
     def part(self, task: Task) -> None:
         """A task lingers no longer."""
@@ -168,6 +177,10 @@ class Placement:
         if row is not None:
             self._pairs.add(task.shape, row, -1, leaving=task.pod.terminating)
             self._holdings.add(task.shape.spec, row, -1)
+            if (near := task.shape.spec.near) is not None and near.domain:
+                self._network.domains.linger(near.domain, row, -1)
+            if self._nodes.tenants.active:
+                self._nodes.tenants.add(task.shape, row, -1)
             self._nodes.changes.touch(row)
             self._nodes.gained.add(row)
 
@@ -210,6 +223,18 @@ class Placement:
         if shape.holds:
             self._holdings.add(task.shape.spec, row, by)
         for line, amount in zip(self._nodes.extra, shape.extra, strict=True):
+            if amount:
+                self._log.put(line, row, line.item(row) + by * amount)
+        if shape.spec.pressure:
+            self.press(shape, row, by)
+        if self._nodes.tenants.active:
+            self._nodes.tenants.add(shape, row, by)
+
+    def press(self, shape: Shape, row: int, by: int) -> None:
+        """What a pod uses of what a node's pods share came to a row (1) or left it (-1)."""
+        contention = self._nodes.contention
+        contention.activate()
+        for line, amount in zip(contention.pods, shape.spec.pressure, strict=True):
             if amount:
                 self._log.put(line, row, line.item(row) + by * amount)
 
@@ -292,13 +317,41 @@ class Placement:
         self._network.recount(
             (task.shape.spec.near, task.row) for task in there if task.shape.spec.near is not None and not task.pod.terminating
         )
+        self._network.domains.leaving.clear()
+        for uid, row in self._in_flight.lingering.items():
+            victim = self._tasks.get(uid)
+            if victim is not None and (near := victim.shape.spec.near) is not None and near.domain:
+                self._network.domains.linger(near.domain, row, 1)
+
+    def recount_neighbours(self) -> None:
+        """Count anew what pods use of what those of a node share, and whose pods are where."""
+        nodes = self._nodes
+        nodes.contention.pods[:] = 0
+        for row in nodes.rows.values():
+            for task in nodes.pods[row].values():
+                if task.shape.spec.pressure:
+                    self.press(task.shape, row, 1)
+        if nodes.tenants.active:
+            nodes.tenants.active = False
+            self.isolate_nodes()
+
+    def isolate_nodes(self) -> None:
+        """From now on some jobs have nodes to themselves: whose pods are where is counted."""
+        nodes = self._nodes
+        if nodes.tenants.active:
+            return
+        nodes.tenants.active = True
+        nodes.tenants.forget()
+        for shape, row, _ in self._seen():
+            nodes.tenants.add(shape, row, 1)
+        nodes.changes.renew()
 
     def recount_pairs(self) -> None:
         """Count anew which pods are near which."""
+        self._pairs.recount(self._seen)
 
-        def seen() -> Iterator[tuple[Shape, int, bool]]:
-            there = ((task, row) for row in self._nodes.rows.values() for task in self._nodes.pods[row].values())
-            lingering = ((self._tasks[uid], row) for uid, row in self._in_flight.lingering.items())
-            yield from ((task.shape, row, task.pod.terminating) for task, row in chain(there, lingering))
-
-        self._pairs.recount(seen)
+    def _seen(self) -> Iterator[tuple[Shape, int, bool]]:
+        """Of each pod that counts on a row its shape, the row, and whether it is terminating."""
+        there = ((task, row) for row in self._nodes.rows.values() for task in self._nodes.pods[row].values())
+        lingering = ((self._tasks[uid], row) for uid, row in self._in_flight.lingering.items())
+        yield from ((task.shape, row, task.pod.terminating) for task, row in chain(there, lingering))

@@ -34,10 +34,12 @@ class Pods:
         self._pending = parts.pending
         self._bound = parts.bound
         self._moves = parts.moves
+        self._neighbours = parts.neighbours
         self._evictions = parts.evictions
         self.finished = FinishedPods()
         self.elastic: set[str] = set()
         self.nominated: dict[str, dict[str, Task]] = {}
+        self._nominated_on: dict[str, str] = {}  # UID -> where in that
         self.newly_bound: list[Task] = []
         self.left: set[str] = set()
 
@@ -55,6 +57,9 @@ class Pods:
             pod = self._resolved(pod, task)
         if pod.group or pod.claims:
             pod = self._bound.near(pod, task)
+        pod = self._neighbours.applied(pod, task)
+        if pod.measured and (task is None or task.pod.measured_at != pod.measured_at):
+            self._neighbours.measured(pod)
         if pod.finished:
             if pod.uid not in self.finished:
                 self._finish(pod, task)
@@ -63,6 +68,7 @@ class Pods:
             return self.adopt(pod) if pod.node or pod.ours else None
         if pod.error is not None and pod.ours != task.pod.ours:
             pod = msgspec.structs.replace(pod, ours=task.pod.ours)  # whose it is cannot be read any more: as before
+        self._neighbours.seen(task, pod)
         old, observed = task.pod, pod
         keeps = self._belonging.holds(task)
         if pod.error is not None and (old.node or keeps):
@@ -81,12 +87,13 @@ class Pods:
             self._bound_by_cluster(task, pod)
         elif task.state in (TaskState.ASSUMED, TaskState.HELD) and not pod.terminating and _same(old, pod):
             task.pod = pod  # an older view than what was decided: the binding is on its way
+            self.withdraw_nomination(pod.uid)
         elif keeps and not pod.terminating:
             self._belonging.note_assumed(observed)
         elif _same(old, pod) and not pod.terminating:
             task.pod = pod
             if old.nominated != pod.nominated:
-                self._unnominate(old)
+                self.withdraw_nomination(pod.uid)
                 self._nominate(task)
         else:
             self.remove(pod.uid)
@@ -136,6 +143,7 @@ class Pods:
             pod = self._resolved(pod, None)
         if pod.group or pod.claims:
             pod = self._bound.near(pod, None)
+        pod = self._neighbours.applied(pod, None)
         task = Task(pod, self._bound.ranking(pod))
         tables.add(task)
         if pod.owner:
@@ -149,6 +157,7 @@ class Pods:
         if pod.node:
             self._bound.place(task)
             self._belonging.lodge(task)
+            self._neighbours.lodged(task)
             if task.gang is not None:
                 tables.unsettle(task.gang)
                 self._starts.touch(task.gang)
@@ -167,7 +176,8 @@ class Pods:
         pod = task.pod
         gang = task.gang = self._tables.gang(pod.namespace, pod.group)
         needed = gang.needed
-        self.finished.comes(gang, pod)
+        if not pod.spare:
+            self.finished.comes(gang, pod)
         gang.tasks[pod.uid] = task
         if gang.needed != needed:
             self._tables.unsettle(gang)  # a new run: members of the one before may be too few, also if this pod cannot even wait
@@ -177,6 +187,7 @@ class Pods:
     def _bound_by_cluster(self, task: Task, pod: Pod) -> None:
         """A pod is bound in the cluster: what was assumed is confirmed, or the cluster's node counts."""
         tables = self._tables
+        self.withdraw_nomination(pod.uid)
         row = tables.nodes.rows.get(pod.node)
         same = task.pod.spec == pod.spec and task.pod.unsized == pod.unsized and task.pod.group == pod.group
         if task.row >= 0 and row == task.row and same:
@@ -272,7 +283,7 @@ class Pods:
         tables.services.forget(uid)
         self._starts.forget(uid)
         self._leave_line(task)
-        if task.state is TaskState.BOUND and task.pod.ours and not task.pod.terminating:
+        if task.state is TaskState.BOUND and task.pod.ours and not task.pod.terminating and not task.pod.spare:
             tables.runtimes.ended(task, tables.services.now)
         if task.row >= 0 and task.state is TaskState.HELD:
             self._evictions.vacate(task)
@@ -308,7 +319,7 @@ class Pods:
     def _leave_node(self, task: Task) -> None:
         pod = task.pod
         self._placement.part(task)
-        self._unnominate(pod)
+        self.withdraw_nomination(pod.uid)
         if pod.node:
             self._placement.unstray(task, pod.node)
             if pod.unsized:
@@ -334,14 +345,17 @@ class Pods:
         pod = task.pod
         if pod.nominated and pod.ours:
             self.nominated.setdefault(pod.nominated, {})[pod.uid] = task
+            self._nominated_on[pod.uid] = pod.nominated
 
-    def _unnominate(self, pod: Pod) -> None:
-        others = self.nominated.get(pod.nominated)
-        if others is None or others.pop(pod.uid, None) is None:
+    def withdraw_nomination(self, uid: str) -> None:
+        """A pod has a place, waits no longer, or has another nomination."""
+        node = self._nominated_on.pop(uid, None)
+        others = self.nominated.get(node) if node is not None else None
+        if node is None or others is None or others.pop(uid, None) is None:
             return
         if not others:
-            del self.nominated[pod.nominated]
-        row = self._tables.nodes.rows.get(pod.nominated)
+            del self.nominated[node]
+        row = self._tables.nodes.rows.get(node)
         if row is not None:
             self._tables.nodes.gained.add(row)  # it was reserved for this pod: others that wait may have it now
 

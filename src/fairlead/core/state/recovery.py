@@ -134,6 +134,8 @@ class StateRecovery:
             self._placement.recount_pairs()
         self._holdings()
         self._placement.recount_seats()
+        self._tables.numa.recount()
+        self._placement.recount_neighbours()
         nodes, tasks = self._tables.nodes, self._tables.tasks
         placed = [task.pod for row in nodes.rows.values() for task in nodes.pods[row].values()]
         self._tables.device_claims.recount(placed, [tasks[uid].pod for uid in self._tables.in_flight.lingering if uid in tasks])

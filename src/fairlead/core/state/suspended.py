@@ -24,7 +24,7 @@ from fairlead.api.names import API_VERSION, KUBERNETES_PROFILE, ROLES_LABEL, fit
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
 from fairlead.core.model.groups import Group, Member, Target
-from fairlead.core.model.pods import Pod
+from fairlead.core.model.pods import Pod, on_paper
 from fairlead.core.model.transactions import Binding, Evict, Resume, Suspension, Transaction
 from fairlead.core.pods.owned import GroupOwners
 from fairlead.core.pods.tasks import Task, TaskState
@@ -60,7 +60,7 @@ class Suspended:
         self._unconfirmed: Agenda[str] = tables.timers.agenda("withdrawals")  # group -> when once more, unless it was observed
         self._served: dict[str, tuple[str, ...]] = {}  # group -> owners whose jobs carry on what they attained
         self._roles: dict[str, str] = {}  # group -> digest of the roles that its job has now
-        self._paused: set[str] = set()  # groups whose jobs their users have suspended, too
+        self.paused: set[str] = set()  # groups whose jobs their users have suspended, too
         self._recalled: set[str] = set()  # owners whose attained service changed since the last pass
 
     # -- events --------------------------------------------------------------------------------
@@ -88,13 +88,13 @@ class Suspended:
             self._moves.give_up(target.owners)
         if group.paused:
             self._pause(key)
-        elif key in self._paused:
-            self._paused.discard(key)
+        elif key in self.paused:
+            self.paused.discard(key)
             self._changed.add(key)
 
     def _pause(self, key: str) -> None:
         """Its user suspends it, too: until the user resumes it nothing waits in its stead, and no places are reserved."""
-        self._paused.add(key)
+        self.paused.add(key)
         self._coming.drop(key)
         self._drop(key)
 
@@ -113,7 +113,7 @@ class Suspended:
         self._leaving.drop(key)
         self._withdrawn.discard(key)
         self._unconfirmed.drop(key)
-        self._paused.discard(key)
+        self.paused.discard(key)
         self._roles.pop(key, None)
         self._drop(key, waiting_only=True)
         owners = self._served.pop(key, ())
@@ -170,7 +170,7 @@ class Suspended:
                 self._leaving.put(key, now + _PATIENCE)
             return
         self._leaving.drop(key)
-        if key not in self._paused:
+        if key not in self.paused:
             self._raise(key)
             self._drop_outdated(key)
             if key not in self._withdrawn and not self._placeholders.get(key):
@@ -329,7 +329,7 @@ class Suspended:
                     key,
                     epoch,
                     tuple(sorted({(task.pod.root, task.pod.owner) for task in tasks})),
-                    self._members(tasks, attained),
+                    self._members(tasks, attained, now),
                     tuple(sorted(task.pod.uid for task in tasks)),
                     made=first.gang is None or first.gang.group is None,
                     queue=first.queue,
@@ -338,7 +338,7 @@ class Suspended:
             )
         return tuple(found)
 
-    def _members(self, tasks: list[Task], attained: float) -> tuple[Member, ...]:
+    def _members(self, tasks: list[Task], attained: float, now: float) -> tuple[Member, ...]:
         """What a job comes back as: the pods that are suspended, and of an AIJob also those that have succeeded.
 
         These start again with the others. Where their pods are gone, what they ask for is not known: no places are reserved.
@@ -351,7 +351,8 @@ class Suspended:
             shapes.setdefault(task.shape.number, []).append(task)
         pods, counts = [], []
         for _, alike in sorted(shapes.items()):
-            pods.append(self._record(alike[0].pod, attained, services.attained.first_came(alike[0]), anew=anew))
+            came = services.attained.first_came(alike[0])
+            pods.append(record(alike[0].pod, attained, came, now, anew=anew))
             counts.append(len(alike))
         if anew and done:
             came = min(map(services.attained.first_came, tasks))
@@ -359,7 +360,7 @@ class Suspended:
             for pod in done:
                 number = kinds.setdefault(self._kind(pod), len(pods))
                 if number == len(pods):
-                    pods.append(self._record(pod, attained, came, anew=anew))
+                    pods.append(record(pod, attained, came, now, anew=anew))
                     counts.append(0)
                 counts[number] += 1
         return tuple(Member(count, pod) for count, pod in zip(counts, pods, strict=True))
@@ -368,35 +369,6 @@ class Suspended:
         """Equal for pods of a job that have one shape."""
         keys = self._tables.pairs.keys
         return pod.spec, tuple(pair for pair in pod.labels if pair[0] in keys)
-
-    @staticmethod
-    def _record(pod: Pod, attained: float, came: float, *, anew: bool) -> Pod:
-        """What is remembered of a pod: what decides where and when one like it runs.
-
-        attained: device-seconds of its job. came: when that came first. anew: it comes back as one of the next attempt. Claims
-        that templates made for it go with it.
-        """
-        return msgspec.structs.replace(
-            pod,
-            spec=msgspec.structs.replace(pod.spec, devices=()) if pod.claims else pod.spec,
-            claims=tuple(msgspec.structs.replace(use, key="") if use.template else use for use in pod.claims if not use.extended),
-            extended_claim="",
-            uid="",
-            name="",
-            node="",
-            started=None,
-            nominated="",
-            owner="",
-            root="",
-            terminating=False,
-            preempted=False,
-            controlled=False,
-            finished=False,
-            succeeded=0.0,
-            attained=attained,
-            created=came,
-            attempt=pod.attempt + anew,
-        )
 
     def resume(self, tasks: list[Task], now: float) -> Resume:
         """Placeholders got places: their job may run again."""
@@ -459,3 +431,23 @@ def made_for(namespace: str, root: str) -> str:
 def made_before(namespace: str, kind: str, name: str) -> str:
     """The same as earlier versions called it; an AIJob may have that name, so it is believed only if it was made for this."""
     return f"{namespace}/{kind.lower()}-{name}"[:317]
+
+
+def record(pod: Pod, attained: float, came: float, now: float, *, anew: bool) -> Pod:
+    """What is remembered of a pod: what decides where and when one like it runs.
+
+    attained: device-seconds of its job. came: when that came first. now: when it is suspended. anew: it comes back as one of the
+    next attempt.
+    """
+    return msgspec.structs.replace(
+        on_paper(pod),
+        uid="",
+        name="",
+        terminating=False,
+        finished=False,
+        succeeded=0.0,
+        attained=attained,
+        suspended=now,
+        created=came,
+        attempt=pod.attempt + anew,
+    )

@@ -11,8 +11,10 @@ from fairlead.core.model.policy import Policy
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.nodes.device_claims import DeviceClaims
 from fairlead.core.nodes.network import Network
+from fairlead.core.nodes.numa import NumaNodes
 from fairlead.core.nodes.storage import Storage
 from fairlead.core.nodes.table import NodeTable
+from fairlead.core.nodes.whole_domains import WholeDomains
 from fairlead.core.pods import scores
 from fairlead.core.pods.filters.base import Surroundings
 from fairlead.core.pods.holdings import Holdings
@@ -30,6 +32,7 @@ from fairlead.core.state.census import Census
 from fairlead.core.state.in_flight import InFlight
 from fairlead.core.state.labelled import Labelled
 from fairlead.core.state.notices import Notices
+from fairlead.core.state.pressures import Pressures
 
 
 class Tables:
@@ -47,8 +50,10 @@ class Tables:
         self.storage = Storage()
         self.device_claims = DeviceClaims(self.nodes, self.log)
         self.network = Network(self.log, self.nodes)
+        self.whole_domains = WholeDomains(self.nodes, self.network)
+        self.numa = NumaNodes(self.log, self.nodes)
         strategies = {AI_PROFILE: scores.make(policy, self.nodes), KUBERNETES_PROFILE: Kubernetes(self.nodes, {})}
-        around = Surroundings(self.nodes, self.pairs, self.holdings, self.storage, self.device_claims, self.network)
+        around = Surroundings(self.nodes, self.pairs, self.holdings, self.storage, self.device_claims, self.network, self.numa)
         self.shapes = ShapeTable(around, strategies)
         self.timers = Timers()
         self.services = Services(self.timers)
@@ -57,6 +62,7 @@ class Tables:
         self.reserved = Reservations(self.log, self.nodes, self.queues, self.runtimes)
         self.admission = Admission(self.queues, self.services, self.pairs.namespaces)
         self.timers.derive("failed devices", lambda: self.device_claims.failures.next_due)
+        self.timers.derive("unserved resources", lambda: self.device_claims.unserved.next_due)
         self.timers.derive("reservations", self.reserved.next_due)
         # That a pod may be preempted from now on matters only to what waits.
         self.timers.derive("preemptible", lambda: self.services.next_due if self.queues.waiting.unschedulable else None)
@@ -64,6 +70,7 @@ class Tables:
         self.owned = Owned(self.tasks)
         self.gangs: dict[str, Gang] = {}
         self.unsettled: dict[str, Gang] = {}
+        self.pressures = Pressures()
         self.notices = Notices()
         self.in_flight = InFlight(self.log, self.tasks)
         self.queues.tree.closing = self.in_flight.closed

@@ -184,7 +184,10 @@ def _hardness(each: Set) -> tuple[int, int, int]:
 def _chain(each: Set, group: Group, *, copies: bool) -> tuple[Slice, ...]:
     if not copies or each.rules.required is None:
         return group.slices
-    return (Slice(each.rules.required, group.pods + each.spares), *group.slices)
+    size = group.pods + each.spares
+    if group.slices and each.copies == 1:
+        size = -(-size // group.slices[0].size) * group.slices[0].size  # the last slice may have fewer pods
+    return (Slice(each.rules.required, size), *group.slices)
 
 
 def _ranked(rows: list[tuple[int, int]], group: int, copy: int, pods: int, spares: int) -> Iterator[Place]:

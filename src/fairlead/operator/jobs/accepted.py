@@ -32,6 +32,7 @@ class Notes(msgspec.Struct):
     """Problems of one job. job, pods: (reason, message) of what is wrong with it, and with the creation of its pods.
 
     change: of what changed in its spec without effect; untrusted: the user that its pods got instead of its own.
+    alternatives: what is wrong with those that are not offered.
     refusals: how often in a row the API server refused a member; until rests_until none is made again, of the same generation.
     """
 
@@ -39,6 +40,7 @@ class Notes(msgspec.Struct):
     pods: tuple[str, str] = NOTHING
     change: str = ""
     untrusted: str = ""
+    alternatives: str = ""
     refusals: int = 0
     rests_until: float = 0.0
     rests_of: int = 0
@@ -69,6 +71,11 @@ class Notes(msgspec.Struct):
             conditions = _with(conditions, "Trusted", "OperatorNotTrusted", message, now, holds=False)
         else:
             conditions = [each for each in conditions if each.type != "Trusted"]
+        conditions = [each for each in conditions if each.type != "AlternativesOffered"]
+        if self.alternatives:
+            conditions = _with(
+                conditions, "AlternativesOffered", "AlternativeNotOffered", self.alternatives[:1024], now, holds=False
+            )
         old = job.status.conditions if job.status is not None else []
         conditions = [_since(each, old) for each in conditions]
         return msgspec.structs.replace(status, conditions=conditions, queue=queue, service_class=service_class)

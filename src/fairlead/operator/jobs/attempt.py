@@ -12,7 +12,7 @@ from functools import cached_property
 import msgspec
 
 from fairlead.api import spans
-from fairlead.api.kinds.ai_job import AIJob, AIJobStatus, RoleIndexes
+from fairlead.api.kinds.ai_job import AIJob, AIJobStatus, AlternativeStatus, RoleIndexes
 from fairlead.cluster.starting import RETRIED
 from fairlead.cluster.times import seconds
 from fairlead.operator.jobs.dependencies import READY, Verdict
@@ -33,6 +33,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
     suspended: by the scheduler. first: the verdict of its dependencies. element: of an array, with the job's status being
     that element's. idle: why it is shut down, if it does not use what it holds. ended: pods that succeeded and are gone.
+    form: the one that the scheduler chose for its next attempt.
     """
 
     now: float
@@ -41,6 +42,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     element: int = -1
     idle: str = ""
     ended: frozenset[str] = frozenset()
+    form: AlternativeStatus | None = None
 
 
 def action_on(job: AIJob, exit_code: int | None) -> str:

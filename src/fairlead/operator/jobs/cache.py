@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.node_pool import NodePool
 from fairlead.api.kinds.service_class import ServiceClass
 from fairlead.cluster import views
 from fairlead.operator.jobs.accepted import over
@@ -22,6 +23,7 @@ class Cache:
         self.jobs: dict[str, AIJob] = {}
         self.groups: dict[str, views.PodGroup] = {}
         self.classes: dict[str, ServiceClass] = {}
+        self.pools: dict[str, NodePool] = {}
         self._beside: dict[str, Neighbours] = {}  # by namespace
         self._phases: Counter[str] = Counter()
         self._not_starting: set[str] = set()

@@ -14,7 +14,8 @@ import msgspec
 import structlog
 
 from fairlead.api import names
-from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.ai_job import AIJob, AlternativeStatus
+from fairlead.api.kinds.node_pool import NodePool
 from fairlead.api.kinds.rules import strict
 from fairlead.api.kinds.service_class import ServiceClass
 from fairlead.cluster import views
@@ -24,6 +25,7 @@ from fairlead.cluster.translate import Change
 from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.faults import About, Faults
 from fairlead.operator.jobs.accepted import as_admitted, held, over, taken
+from fairlead.operator.jobs.alternatives import in_form, offer, to_take
 from fairlead.operator.jobs.array_runs import ArrayRuns
 from fairlead.operator.jobs.attempt import Given
 from fairlead.operator.jobs.cache import Cache
@@ -111,7 +113,9 @@ class Jobs:
         )
         self._records: dict[str, Record] = {}
         self._idle_windows: dict[str, tuple[float, ...]] = {}  # of jobs that end where they leave their GPUs unused
-        self._missing = {"jobs", "pods", "groups", "nodes", "classes"} | ({"releases"} if serves is not everything else set())
+        self._missing = {"jobs", "pods", "groups", "nodes", "classes", "pools"} | (
+            {"releases"} if serves is not everything else set()
+        )
         self.hardware = Hardware(
             client,
             self._node_lost,
@@ -127,6 +131,14 @@ class Jobs:
             strict(ServiceClass),
             self.faults.each("jobs.classes", self._class_changed, About(names.API_VERSION, "ServiceClass")),
             lambda: self._listed("classes"),
+            key=lambda metadata: metadata.name,
+        )
+        self.pools_informer = Informer(
+            client,
+            f"/apis/{names.API_VERSION}/nodepools",
+            strict(NodePool),
+            self.faults.each("jobs.pools", self._pool_changed, About(names.API_VERSION, "NodePool")),
+            lambda: self._listed("pools"),
             key=lambda metadata: metadata.name,
         )
         self.idleness = Idleness(prometheus, client.clock, self._windows, self._measured, speed=speed)
@@ -230,6 +242,16 @@ class Jobs:
         else:
             self.cache.classes[change.key] = change.view
             self._find_windows()
+
+    def _pool_changed(self, change: Change[NodePool]) -> None:
+        if change.error:
+            log.error("NodePool cannot be read", name=change.key, error=change.error)
+            return
+        if change.view is None:
+            self.cache.pools.pop(change.key, None)
+        else:
+            self.cache.pools[change.key] = change.view
+        self._again_all(key for key, job in self.cache.jobs.items() if job.spec.alternatives and not over(job))
 
     def _find_windows(self) -> None:
         """A class of service may set them for each of its jobs."""
@@ -335,6 +357,8 @@ class Jobs:
                 job, notes.change = as_admitted(job, group, found)
             elif not self.cache.pods(key):
                 notes.job = notes.job if notes.job[0] else taken("PodGroup", found.metadata.name, found)
+        offered = self._record(key).offered = offer(job, self.cache.pools, self.cache.classes)
+        notes.alternatives, job = offered.problem, in_form(job, offered)
         now = self.client.clock()
         first = judge(job, self.cache.beside(key)) if job.spec.depends_on else READY
         try:
@@ -396,11 +420,20 @@ class Jobs:
         pods = [self._as_is(pod) for pod in self.cache.pods(key).values()]
         idle, due = judge_idle(job, pods, self.idleness.measured, now)
         suspended, ended = self.cache.is_suspended(key, job), frozenset(record.ended)
-        decided = plan(job, pods, Given(now=now, suspended=suspended, first=first, idle=idle, ended=ended))
+        decided = plan(
+            job, pods, Given(now=now, suspended=suspended, first=first, idle=idle, ended=ended, form=self._form(key, job, record))
+        )
         decided = self._expectations.without(key, job, decided)
         if due is not None and (decided.recheck_after is None or due < decided.recheck_after):
             decided = msgspec.structs.replace(decided, recheck_after=due)
         return decided
+
+    def _form(self, key: str, job: AIJob, record: Record) -> AlternativeStatus | None:
+        """The form that the scheduler chose for a job's next attempt."""
+        group = self.cache.groups.get(key)
+        if not job.spec.alternatives or group is None or not owned(group.metadata.owner_references, job):
+            return None
+        return to_take(job, record.offered, group.status.alternative if group.status is not None else None)
 
     def _plan_array(self, key: str, job: AIJob, now: float, first: Verdict, *, write_counts: bool) -> Plan:
         pods = (self._as_is(pod) for pod in self.cache.pods(key).values())

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api import names, spans
-from fairlead.api.kinds.ai_job import AIJob, Role
+from fairlead.api import names, pressure, spans
+from fairlead.api.kinds.ai_job import AIJob, Pressure, Role
 from fairlead.core.mig.parts import milli_of
 
 Manifest = dict[str, Any]
@@ -49,8 +49,9 @@ def needed(job: AIJob) -> int:
 
 
 def digest(job: AIJob) -> str:
-    """Of its roles: equal where the same members are made from them."""
-    return hashlib.sha256(msgspec.json.encode(job.spec.roles, order="deterministic")).hexdigest()[:16]
+    """Of its roles: equal where the same members are made from them, so without where these are to be."""
+    roles = [msgspec.structs.replace(role, topology=None) for role in job.spec.roles]
+    return hashlib.sha256(msgspec.json.encode(roles, order="deterministic")).hexdigest()[:16]
 
 
 def asks_gpus(role: Role) -> bool:
@@ -125,6 +126,14 @@ def group(job: AIJob, element: int = -1) -> Manifest:
         ("expectedDuration", spec.expected_duration),
         ("startTimeout", spec.start_timeout),
         ("topology", msgspec.to_builtins(spec.topology) if spec.topology is not None else None),
+        (
+            "roles",
+            [
+                {"name": role.name, "topology": msgspec.to_builtins(role.topology)}
+                for role in spec.roles
+                if role.topology is not None
+            ],
+        ),
     ):
         if value:
             asked[field] = value
@@ -139,6 +148,7 @@ def group(job: AIJob, element: int = -1) -> Manifest:
                 **provisioning(job.metadata.annotations),
                 **stamp(job.metadata.annotations),
                 names.ROLES_LABEL: digest(job),
+                **_forms(job),
             },
             "ownerReferences": [owner(job)],
         },
@@ -161,6 +171,12 @@ def provisioning(annotations: dict[str, str] | None) -> dict[str, str]:
     """Those annotations of a workload that its PodGroup has as well."""
     kept = (names.PROVISIONING_CLASS_ANNOTATION, names.PROVISIONING_PARAMETER_PREFIX)
     return {name: value for name, value in (annotations or {}).items() if name.startswith(kept)}
+
+
+def _forms(job: AIJob) -> dict[str, str]:
+    """The forms in which a job may run: see `alternatives`."""
+    text = (job.metadata.annotations or {}).get(names.ALTERNATIVES_ANNOTATION) if job.spec.alternatives else None
+    return {names.ALTERNATIVES_ANNOTATION: text} if text else {}
 
 
 def _labels(job: AIJob, member: Member, attempt: int) -> dict[str, str]:
@@ -199,6 +215,8 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         ):
             if span:
                 annotations.setdefault(name, span)
+    if role.pressure is not None:
+        annotations[names.PRESSURE_ANNOTATION] = _pressing(role.pressure)
     spec.setdefault("schedulerName", names.own_scheduler())
     spec["restartPolicy"] = "Never"  # the job restarts as a whole
     if is_gang(job):
@@ -230,6 +248,12 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
         },
         "spec": spec,
     }
+
+
+def _pressing(given: Pressure) -> str:
+    """What a role declares, as its members' annotation has it."""
+    amounts = given.memory_bandwidth, given.pcie, given.network, given.disk
+    return ",".join(f"{kind}={amount}" for kind, amount in zip(pressure.KINDS, amounts, strict=True) if amount is not None)
 
 
 def _keep_off_quarantined(spec: Manifest) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import spans
-from fairlead.api.kinds.ai_job import AIJob, AIJobStatus, JobStarts
+from fairlead.api.kinds.ai_job import AIJob, AIJobStatus, AlternativeStatus, JobStarts
 from fairlead.api.kinds.common import Condition
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.core.model.backoff import backoff
@@ -99,6 +99,8 @@ class Step:
             return self.wait(before)
         if before is Phase.RESTARTING and old.resume_at and (left := seconds(old.resume_at) - self.now) > 0:
             return Plan(old, delete=self.leaving(self.attempt.stale), recheck_after=left)
+        if self.given.form is not None and not any(pod.node or pod.phase != _PENDING for pod in self.attempt.pods.values()):
+            return self._take_form(before, self.given.form)
         return self._go_on(before)
 
     # -- the cases -----------------------------------------------------------------------------
@@ -142,6 +144,17 @@ class Step:
                 changes |= {"attempt": self.attempt.number + 1, "interruptions": self.old.interruptions + 1}
         status = self.status(step(before, Phase.SUSPENDED), suspended=who, **changes)
         return Plan(status, delete=self.leaving(present), events=tuple(self.events))
+
+    def _take_form(self, before: Phase, form: AlternativeStatus) -> Plan:
+        """It has no node yet and can start in another form: its pods are made anew."""
+        pool = f" in pool {form.pool}" if form.pool else ""
+        message = f"it takes {f'alternative {form.index}' if form.index else 'its role as written'}{pool}, in which it can start"
+        self.events.append(("AlternativeChosen", message, False))
+        status = self.status(
+            step(before, Phase.PENDING), attempt=self.attempt.number + 1, alternative=form, resume_at=None, message=message
+        )
+        gone = self.leaving((*self.attempt.pods.values(), *self.attempt.stale))
+        return Plan(status, delete=gone, recheck_after=0.0, events=tuple(self.events))
 
     def _go_on(self, before: Phase) -> Plan:  # noqa: PLR0911 - the first that ends it
         """What ended it, or has it start again; else it goes on."""

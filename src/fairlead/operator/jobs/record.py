@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.api.kinds.ai_job import AIJobStatus
 from fairlead.operator.jobs.accepted import Notes
+from fairlead.operator.jobs.alternatives import Offer
 
 _WRITE_INTERVAL = 0.5  # seconds between two statuses that differ in counts only
 _BETWEEN = 1.0  # seconds at least between two attempts of a job, or two reconciliations of an array of which elements began again
@@ -20,8 +21,8 @@ class Record:
     """notes: problems for its conditions beside those of `plan`; ended: pods that succeeded, are gone, and not in its status yet.
 
     timer: when it is reconciled again by itself; written_at: when its status was written; attempted_at: when it, or an element
-    of it, last began again; served: its Service is there. bounds: how many members its PodGroup was made for, and of which roles;
-    kinds: version, and role -> how its members ask for nodes.
+    of it, last began again; served: its Service is there. bounds: how many members its PodGroup was made for, of which
+    roles, and in which forms; kinds: version, and role -> how its members ask for nodes. offered: the forms in which it may run.
     """
 
     notes: Notes = field(default_factory=Notes)
@@ -30,8 +31,9 @@ class Record:
     written_at: float = 0.0
     attempted_at: float = -math.inf
     served: bool = False
-    bounds: tuple[int, int, str, dict[str, str] | None] | None = None
+    bounds: tuple[object, ...] | None = None
     kinds: tuple[str, dict[str, str]] = ("", {})
+    offered: Offer = field(default_factory=Offer)
 
     @property
     def write_at(self) -> float:

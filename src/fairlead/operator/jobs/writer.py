@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob
+from fairlead.api.kinds.common import Topology
 from fairlead.api.kinds.rules import strict
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes import events
@@ -21,6 +22,7 @@ from fairlead.operator.jobs.record import Record
 _MERGE = "application/merge-patch+json"
 _STATUS_FIELDS = (
     "phase",
+    "alternative",
     "queue",
     "serviceClass",
     "attempt",
@@ -48,6 +50,9 @@ _STATUS_FIELDS = (
     "message",
     "conditions",
 )
+
+
+_TOPOLOGY_FIELDS = tuple(field.encode_name for field in msgspec.structs.fields(Topology))
 
 
 class Writer:
@@ -91,17 +96,19 @@ class Writer:
             return
         wanted = group(job)
         least, most, roles = wanted["spec"]["minMember"], wanted["spec"].get("maxMember", 0), digest(job)
-        topology = wanted["spec"].get("topology")
-        bounds = least, most, roles, topology
-        if bounds == record.bounds or job.metadata.generation == 1:
+        topology, special = wanted["spec"].get("topology"), wanted["spec"].get("roles")
+        forms = (job.metadata.annotations or {}).get(names.ALTERNATIVES_ANNOTATION, "") if job.spec.alternatives else ""
+        bounds = least, most, roles, topology, special, forms
+        # Alternatives change with the pools, and the form with what the scheduler chooses: not only with the job's own spec.
+        if bounds == record.bounds or (job.metadata.generation == 1 and not forms):
             record.bounds = bounds
             return
         if known is not None and not owned(known.metadata.owner_references, job):
             return
-        metadata = {"annotations": {names.ROLES_LABEL: roles}}
+        metadata = {"annotations": {names.ROLES_LABEL: roles, names.ALTERNATIVES_ANNOTATION: forms or None}}
         # A merge patch keeps what it does not name: a part of a topology that is not asked for any more has to be null.
-        levels = {"required": None, "preferred": None, **topology} if topology else None
-        spec = {"minMember": least, "maxMember": most or None, "topology": levels}
+        levels = {**dict.fromkeys(_TOPOLOGY_FIELDS), **topology} if topology else None
+        spec = {"minMember": least, "maxMember": most or None, "topology": levels, "roles": special}
         await self._patch(_group_path(job), {"metadata": metadata, "spec": spec})
         record.bounds = bounds
 

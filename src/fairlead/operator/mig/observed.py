@@ -87,7 +87,7 @@ def facts(view: views.Pod) -> PodFacts | None:
         metadata.key,
         metadata.uid,
         spec.node_name,
-        status.nominated_node_name,
+        "" if spec.node_name else status.nominated_node_name,  # it is kept, perhaps, where a place was free before that one
         wanted,
         since,
         spec.priority or 0,

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
+from fairlead.cluster.followers import Form
 
 Manifest = dict[str, Any]
 
@@ -24,6 +25,8 @@ class Workload(msgspec.Struct, frozen=True):
     suspend_at: path of its field for that; empty: it cannot be suspended; suspended, resumed: the field's values; None: it is
     absent. gangs: the PodGroups of an object, and how many pods each needs; None: its pods are pods by themselves. templates:
     its pod templates. serves: those of its PodGroups that are for parts of it, and which (`fairlead.cluster.serving`).
+    followers: of its PodGroups whose pods lead others, that are created once these have nodes: which (`cluster.followers`).
+    level: the label of the network level in one domain of which its gangs must run, if its spec has one; else empty.
     all_ours: whether all objects of the kind are ours, whatever scheduler their templates name.
     """
 
@@ -37,6 +40,8 @@ class Workload(msgspec.Struct, frozen=True):
     resumed: bool | str | int | None = False
     all_ours: bool = False
     serves: Callable[[Manifest], Mapping[str, tuple[str, ...]]] = lambda _: {}
+    level: Callable[[Manifest], str] = lambda _: ""
+    followers: Callable[[Manifest], Mapping[str, tuple[Form, ...]]] = lambda _: {}
 
     def path(self, namespace: str, name: str) -> str:
         """Where an object of the kind is."""

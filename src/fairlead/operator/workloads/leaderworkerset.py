@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fairlead.cluster import grouping
+from fairlead.cluster.followers import Form, template
 from fairlead.operator.workloads.base import Manifest, Workload, number
 
 
@@ -13,11 +14,13 @@ def _group(manifest: Manifest) -> Manifest:
 
 
 def _after_leaders(manifest: Manifest) -> bool:
-    return (manifest.get("spec") or {}).get("startupPolicy") == "LeaderReady"
+    """Whether workers are made later than their leader: once it is ready, or, for exclusive domains, once it has a node."""
+    annotations = manifest["metadata"].get("annotations") or {}
+    return bool(annotations.get(grouping.LWS_EXCLUSIVE)) or (manifest.get("spec") or {}).get("startupPolicy") == "LeaderReady"
 
 
 def gangs(manifest: Manifest) -> Mapping[str, int]:
-    """One for each group. Where workers are made once their leader is ready, these are one, too; the leader is alone, then."""
+    """One for each group. Where workers are made later than their leader, these are one, too; the leader is alone, then."""
     size, name = number(_group(manifest).get("size"), 1), manifest["metadata"]["name"]
     groups = [str(index) for index in range(number((manifest.get("spec") or {}).get("replicas"), 1))]
     if not _after_leaders(manifest):
@@ -36,6 +39,20 @@ def serves(manifest: Manifest) -> Mapping[str, tuple[str, ...]]:
     return found
 
 
+def followers(manifest: Manifest) -> Mapping[str, tuple[Form, ...]]:
+    """Of the leader of each group that has a domain to itself: its workers."""
+    name, size = manifest["metadata"]["name"], number(_group(manifest).get("size"), 1)
+    label = (manifest["metadata"].get("annotations") or {}).get(grouping.LWS_EXCLUSIVE)
+    if not label or size < 2:
+        return {}
+    like, leading = template(_group(manifest).get("workerTemplate") or {}), {grouping.LWS_WORKER: "0"}
+    groups = map(str, range(number((manifest.get("spec") or {}).get("replicas"), 1)))
+    return {
+        grouping.leader_worker_set(name, each): (Form(grouping.workers(name, each), leading, str(label), size - 1, like),)
+        for each in groups
+    }
+
+
 def templates(manifest: Manifest) -> Iterable[Manifest]:
     """Pod templates."""
     group = _group(manifest)
@@ -50,4 +67,5 @@ LEADER_WORKER_SET = Workload(
     gangs=gangs,
     templates=templates,
     serves=serves,
+    followers=followers,
 )

@@ -105,7 +105,11 @@ class Rows:
         gang = self._state.gangs.get(key.id)
         if gang is None:
             return None
-        tasks = [task for task in gang.tasks.values() if not task.pod.finished and task.state is not TaskState.PLACEHOLDER]
+        tasks = [
+            task
+            for task in gang.tasks.values()
+            if not task.pod.finished and task.state is not TaskState.PLACEHOLDER and not task.pod.spare
+        ]
         return self._of(key, tasks, gang) if tasks else self._without_pods(key, gang)
 
     def _of_pod(self, key: Key, task: Task) -> Job:
@@ -149,6 +153,7 @@ class Rows:
             submitted_at=min(task.pod.created for task in tasks),
             started_at=min((task.pod.started for task in running if task.pod.started is not None), default=None),
             nodes=sorted({task.pod.node for task in tasks if task.pod.node}),
+            spares=list(self._state.spares.nodes(gang)) if gang is not None else [],
             reason=_why(reason),
             user=first.pod.user,
             **(self._expected(first.job) if where in (State.PENDING, State.SUSPENDED) else {}),

@@ -15,7 +15,7 @@ def shares(state: ClusterState) -> Shares:
     running: dict[str, int] = {}
     pending: dict[str, int] = {}
     for task in state.tasks.values():
-        if task.charged:
+        if task.charged and not task.pod.spare:
             count = running if task.state is TaskState.BOUND else pending
             count[task.queue] = count.get(task.queue, 0) + 1
     found = [

@@ -34,7 +34,7 @@ class Job(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=Fa
     """One job: a pod group, or a pod of its own. gpus: what all its pods ask for; times in seconds since the epoch.
 
     expected_start: of a job that waits, as things stand; null where it is not foreseen. earliest_start, latest_start: it starts
-    between them in eight cases of ten.
+    between them in eight cases of ten. spares: the node of each place that is reserved for its members beside them.
     """
 
     namespace: str
@@ -54,6 +54,7 @@ class Job(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=Fa
     expected_start: float | None = None
     earliest_start: float | None = None
     latest_start: float | None = None
+    spares: list[str] = []
 
 
 class Others(msgspec.Struct, frozen=True, rename="camel"):

@@ -56,8 +56,7 @@ class ExpectedStarts:
 
     def _gang_waits(self) -> bool:
         """Whether a gang with an object of its own has been refused."""
-        unschedulable = self._state.queues.waiting.unschedulable
-        first = (pending_class.first() for pending_class in unschedulable if pending_class.of_gangs)
+        first = (pending_class.first() for pending_class in self._state.queues.waiting.gangs)
         return any(unit is not None and unit.gang is not None and unit.gang.group is not None for unit in first)
 
 

@@ -6,6 +6,7 @@ import math
 
 from fairlead.api.reasons import Reason
 from fairlead.core import explain
+from fairlead.core.model.groups import SparePlaces
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 from fairlead.core.queues.tree import pending_class_of
 from fairlead.core.state.cluster import ClusterState
@@ -48,6 +49,7 @@ class GroupReports:
         """What is to be written now."""
         statuses: list[GroupStatus] = []
         later: set[str] = set()
+        self._changed |= self._state.spares.take_changed()
         for key in sorted(self._changed):
             try:
                 status = self._status(key)
@@ -74,20 +76,32 @@ class GroupReports:
         if not gang.group.ours:
             self.forget(key)  # another release writes it; should it be ours again, all of it is written
             return None
-        bound = sum(task.state is TaskState.BOUND for task in gang.tasks.values())
-        held = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task.reported is not None]
+        bound = sum(task.state is TaskState.BOUND and not task.pod.spare for task in gang.tasks.values())
+        held = [
+            task
+            for task in gang.tasks.values()
+            if task.state is TaskState.HELD and task.reported is not None and not task.pod.spare
+        ]
         expected = self._starts.interval(key) if not gang.placed() else None
         start, earliest, latest = expected if expected is not None else (None, None, None)
         completed = gang.completions.record if gang.completions is not None else None
         reason = self._reason(gang, bound, held)
         phase = self._phase(gang, bound)
-        status = GroupStatus(key, phase, bound, reason, start, completed, gang.failed_starts, earliest, latest)
+        chosen = self._state.alternatives.chosen.get(key)
+        spares = self._spares(gang)
+        status = GroupStatus(key, phase, bound, reason, start, completed, gang.failed_starts, earliest, latest, chosen, spares)
         reported = self._reported.get(key)
         if reported is not None and reported.urgent() == status.urgent() and reported.foretells() == status.foretells():
             return None
         if reported is not None and len(gang.placed()) > bound + len(held):
             return None  # bindings are on their way: one write when they are through
         return status
+
+    def _spares(self, gang: Gang) -> SparePlaces | None:
+        spares = self._state.spares
+        wanted = spares.wanted(gang)
+        nodes = spares.nodes(gang) if wanted else ()
+        return SparePlaces(wanted, nodes) if wanted and (nodes or gang.bound()) else None
 
     def _reason(self, gang: Gang, bound: int, held: list[Task]) -> Reason | None:
         """Why it waits, or what is wrong with it. held: its members whose places wait for victims."""
@@ -104,6 +118,6 @@ class GroupReports:
     def _phase(self, gang: Gang, bound: int) -> str:
         if gang.key in self._state.suspended.targets:
             return "Suspended"
-        if gang.succeeded and not gang.needed and not gang.tasks:
+        if gang.succeeded and not gang.needed and len(gang.tasks) == len(gang.spares_of()):
             return "Succeeded"
         return "Scheduled" if bound >= gang.needed else "Pending"

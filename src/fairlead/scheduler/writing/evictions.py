@@ -10,7 +10,7 @@ import structlog
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.grouping import is_upstream
 from fairlead.cluster.port import EvictFailed, Outcome
-from fairlead.core.model.transactions import Evict, PodRef, Preempt, Suspension
+from fairlead.core.model.transactions import Binding, Evict, PodRef, Preempt, Suspension
 from fairlead.scheduler.writing.context import Context
 from fairlead.scheduler.writing.lines import URGENT
 from fairlead.scheduler.writing.outcomes import answer
@@ -86,6 +86,7 @@ class _EvictAll:
         if any(outcome is Outcome.REFUSED for outcome, _ in tried):
             self._give_up(asked, tried)
             return
+        await asyncio.gather(*(self._nominate(each) for each in self.plan.beneficiaries if not each.pod.placeholder))
         suspended = {uid for job in self.plan.suspends for uid in job.pods}
         evicted = [pod for pod in victims if pod.uid not in suspended]
         graces = dict(self.plan.graces)
@@ -99,6 +100,14 @@ class _EvictAll:
         self._count(evicted, done)
         if all(outcome is not Outcome.REFUSED for outcome, _ in done):
             await asyncio.gather(*(self._suspend(job, victims) for job in self.plan.suspends))
+
+    async def _nominate(self, beneficiary: Binding) -> None:
+        """So that a scheduler that is started meanwhile holds the place again (`core.actions.nominated`); it may fail."""
+        self.context.statuses.refusals.drop(beneficiary.pod.uid)  # it would withdraw that again
+        try:
+            await self.context.cluster.nominate(beneficiary.pod, beneficiary.node)
+        except Exception:
+            log.exception("not nominated", pod=beneficiary.pod.key, node=beneficiary.node)
 
     async def _suspend(self, job: Suspension, victims: Sequence[PodRef]) -> None:
         outcome, message = await answer(self.context.cluster.suspend(job))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.api import names
-from fairlead.core.model.transactions import Fault, Kept, Overdue, PodRef, Refuse, Unread, Warn
+from fairlead.core.model.transactions import Choose, Fault, Kept, Overdue, PodRef, Refuse, Unread, Warn
 from fairlead.scheduler.outputs import Trouble
 from fairlead.scheduler.writing.events import Events
 from fairlead.scheduler.writing.statuses import Statuses
@@ -21,7 +21,7 @@ class Messages:
     def refuse(self, refusal: Refuse) -> None:
         """Why pods wait."""
         for pod in _real(refusal.pods):
-            self._statuses.refusals.put(pod.uid, (pod, refusal.reason))
+            self._statuses.refusals.put(pod.uid, (pod, refusal.reason, pod.uid in refusal.withdrawn))
             self._events.put(pod, "FailedScheduling", refusal.reason.message, warning=True)
         if refusal.group:
             self._events.put(refusal.group, "FailedScheduling", refusal.reason.message, warning=True)
@@ -29,10 +29,14 @@ class Messages:
     def fault(self, fault: Fault) -> None:
         """Pods are set aside for an internal error."""
         for pod in _real(fault.pods):
-            self._statuses.refusals.put(pod.uid, (pod, fault.reason))
+            self._statuses.refusals.put(pod.uid, (pod, fault.reason, False))
             self._events.put(pod, str(fault.reason.code), fault.reason.message, warning=True)
         if fault.group:
             self._events.put(fault.group, str(fault.reason.code), fault.reason.message, warning=True)
+
+    def choose(self, choice: Choose) -> None:
+        """A job takes another form; which one is written with its PodGroup's status."""
+        self._events.put(choice.group, "AlternativeChosen", choice.message, action="Choosing")
 
     def overdue(self, late: Overdue) -> None:
         """A job has waited for longer than its class allows."""

@@ -61,6 +61,8 @@ class Statuses:
             status.failed_starts,
             status.earliest_start,
             status.latest_start,
+            status.chosen,
+            status.spares,
         )
         await self._cluster.group_status(status.group, report)
 
@@ -77,9 +79,10 @@ class Statuses:
             verdict.kind, verdict.name, accepted=verdict.accepted, reason=verdict.reason, message=verdict.message
         )
 
-    async def _refusal(self, refusal: tuple[PodRef, Reason]) -> None:
+    async def _refusal(self, refusal: tuple[PodRef, Reason, bool]) -> None:
         self._counters.conditions += 1
-        await self._cluster.refuse(*refusal)
+        pod, reason, withdraw = refusal
+        await self._cluster.refuse(pod, reason, withdraw=withdraw)
 
     async def _condition(self, condition: Condition) -> None:
         await self._cluster.condition(*condition)

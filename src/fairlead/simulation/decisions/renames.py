@@ -23,6 +23,12 @@ could be an object's name; a field is `"old":`. No present fragment contains an 
 _PLACEHOLDER = re.compile(rb'(\{"uid":"suspended/[^"]*","namespace":"[^"]*","name":"[^"]*")\}')
 """A reference to a placeholder of a suspended job, from when only its UID identified it as one."""
 
+_FORM = re.compile(rb'("latest_start":(?:null|[-+.0-9eE]+))\}')
+"""The end of a GroupStatus, from when it had no form chosen among a job's alternatives."""
+
+_SPARES = re.compile(rb'("latest_start":(?:null|[-+.0-9eE]+),"chosen":(?:null|\{[^{}]*\}))\}')
+"""The end of a GroupStatus, from when it had no spare places."""
+
 _TEXT = re.compile(rb'"(message|why)":"(?:[^"\\]|\\.)*"')
 
 
@@ -30,6 +36,7 @@ def renamed(line: bytes) -> bytes:
     """A line of a log, in present names."""
     for old, new in RENAMED:
         line = line.replace(old, new)
+    line = _SPARES.sub(rb'\1,"spares":null}', _FORM.sub(rb'\1,"chosen":null}', line))
     return _PLACEHOLDER.sub(rb'\1,"placeholder":true}', line)
 
 

@@ -27,13 +27,14 @@ LEAF = 8
 class Run:
     """Of the gangs that are counted: leaves over the ideal, leaves by size, waiting times.
 
-    intervals: of all gangs the size, start, end, and whether it is counted.
+    intervals: of all gangs the size, start, end, and whether it is counted; arrivals: when these came, in the same order.
     """
 
     over_ideal: list[float] = field(default_factory=list)
     by_size: dict[int, list[int]] = field(default_factory=dict)
     waits: list[float] = field(default_factory=list)
     intervals: list[tuple[int, float, float, bool]] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
 
     @property
     def mean(self) -> float:
@@ -67,6 +68,7 @@ class _World:
             self.ends[leaf].append((end, some))
         heapq.heappush(self.running, (end, len(self.run.intervals), places))
         self.run.intervals.append((nodes, now, end, self.counted))
+        self.run.arrivals.append(arrived)
         if self.counted:
             self.run.over_ideal.append(len(places) / math.ceil(nodes / LEAF))
             self.run.by_size.setdefault(nodes, []).append(len(places))

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.nodes.node_classes import NodeClass
-from fairlead.core.pods.filters import declared_features, node_affinity, node_name, taints, unschedulable
+from fairlead.core.pods.filters import declared_features, gpu_isolation, node_affinity, node_name, taints, unschedulable
 from fairlead.core.pods.filters.base import Relation, Surroundings
 from fairlead.core.pods.filters.compute_domains import ComputeDomains
 from fairlead.core.pods.filters.dynamic_resources import DynamicResources
 from fairlead.core.pods.filters.extended_resources import ExtendedResources
 from fairlead.core.pods.filters.host_ports import HostPorts
 from fairlead.core.pods.filters.network_topology import NetworkTopology
+from fairlead.core.pods.filters.numa import NumaAlignment
 from fairlead.core.pods.filters.pod_affinity import PodAffinity
 from fairlead.core.pods.filters.topology_spread import TopologySpread
 from fairlead.core.pods.filters.volumes import NodeVolumeLimits, VolumeBinding, VolumeRestrictions, VolumeZone
@@ -44,6 +45,7 @@ STATIC: tuple[StaticFilter, ...] = (
     node_name.FILTER,
     taints.FILTER,
     node_affinity.FILTER,
+    gpu_isolation.FILTER,
     declared_features.FILTER,
 )
 """In kube-scheduler's order: the first that refuses names the reason."""
@@ -66,7 +68,7 @@ def first_refusal(spec: PodSpec, node: NodeClass) -> StaticFilter | None:
 
 def labels_read(spec: PodSpec) -> set[str]:
     """The label keys (and `metadata.name`) that the filters read for this spec."""
-    return node_affinity.labels_read(spec) | node_name.labels_read(spec)
+    return node_affinity.labels_read(spec) | node_name.labels_read(spec) | gpu_isolation.labels_read(spec)
 
 
 def relations(shape: Shape, around: Surroundings) -> tuple[Relation, ...]:
@@ -95,4 +97,6 @@ def relations(shape: Shape, around: Surroundings) -> tuple[Relation, ...]:
             kinds.append(ComputeDomains)
     if spec.devices:
         kinds.append(DynamicResources)
+    if spec.numa and around.numa.any:
+        kinds.append(NumaAlignment)
     return tuple(kind(shape, around) for kind in kinds)

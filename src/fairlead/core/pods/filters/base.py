@@ -19,6 +19,7 @@ from fairlead.core.pods.pairs import LabelSet, Pairs
 if TYPE_CHECKING:
     from fairlead.core.nodes.device_claims import DeviceClaims
     from fairlead.core.nodes.network import Network
+    from fairlead.core.nodes.numa import NumaNodes
     from fairlead.core.nodes.storage import Storage
     from fairlead.core.nodes.table import NodeTable
     from fairlead.core.pods.holdings import Holdings
@@ -54,6 +55,7 @@ class Surroundings(NamedTuple):
     storage: Storage
     device_claims: DeviceClaims
     network: Network
+    numa: NumaNodes
 
 
 class Relation(ABC):

@@ -13,6 +13,7 @@ from typing_extensions import override
 from fairlead.api.names import CLIQUE_LABEL
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints, Mask, RowNumbers
+from fairlead.core.nodes.joined_domains import seats_of
 from fairlead.core.pods.filters.base import Refusal, Relation
 
 
@@ -25,15 +26,15 @@ class ComputeDomains(Relation):
 
     @override
     def refused(self) -> Mask | None:
-        return self.around.network.joined(self.spec.near) if self.spec.near is not None else None
+        return self.around.network.domains.closed(self.spec.near) if self.spec.near is not None else None
 
     @override
     def refuses(self, row: int) -> Refusal | None:
         near, network = self.spec.near, self.around.network
-        if near is None or not network.joined_row(near, row):
+        if near is None or not network.domains.closed_row(near, row):
             return None
-        clique, here = network.clique(near.domain), network.level(CLIQUE_LABEL).domain.item(row)
-        leave = here and clique in (0, here) and not network.other_label(near.domain, row)
+        clique, here = network.domains.clique(near.domain), network.level(CLIQUE_LABEL).domain.item(row)
+        leave = here and clique in (0, here) and not network.domains.other_label(near.domain, row)
         return Refusal.UNSCHEDULABLE if leave else Refusal.UNRESOLVABLE
 
     @override
@@ -41,11 +42,11 @@ class ComputeDomains(Relation):
         near, network = self.spec.near, self.around.network
         if near is None:
             return self.complaint
-        level, clique = network.level(CLIQUE_LABEL), network.clique(near.domain)
+        level, clique = network.level(CLIQUE_LABEL), network.domains.clique(near.domain)
         found: Counter[str] = Counter()
         for row in rows.tolist():
             here = level.domain.item(row)
-            if network.other_label(near.domain, row) or network.others(near.domain, row):
+            if network.domains.other_label(near.domain, row) or network.domains.others(near.domain, row):
                 found["were in another ComputeDomain"] += 1
             elif not here:
                 found[f"had no label {CLIQUE_LABEL}"] += 1
@@ -60,4 +61,5 @@ class ComputeDomains(Relation):
         near, network = self.spec.near, self.around.network
         if near is None:
             return 0
-        return hash((network.version, network.domain_version(near.domain), self.nodes.topologies.version))
+        seats = network.seats_version(seats_of(near.domain))
+        return hash((network.version, seats, network.domains.epoch(), self.nodes.topologies.version))

@@ -159,7 +159,9 @@ class DynamicResources(Relation):
         reasons: Counter[tuple[bool, str]] = Counter()
         for row in rows.tolist():
             decided = self.decide(row)
-            if isinstance(decided, refusals.Refusal):
+            if self._is_unserved(row):
+                reasons[True, self._claims.unserved.why] += 1
+            elif isinstance(decided, refusals.Refusal):
                 reasons[bool(decided.counts.devices), decided.text_of_claim()] += 1
             elif isinstance(decided, Refusal):
                 reasons[True, "a claim is allocated elsewhere"] += 1
@@ -185,6 +187,16 @@ class DynamicResources(Relation):
         if found is None:
             return None
         return Refusal.UNSCHEDULABLE if found.can_change_by_itself else Refusal.UNRESOLVABLE
+
+    def claims_can_be_had(self, row: int) -> bool:
+        """Whether the cluster does not refuse the claims for extended resources that a pod needs on a row."""
+        return not self._is_unserved(row)
+
+    def _is_unserved(self, row: int) -> bool:
+        """Whether a row's devices would serve extended resources, and the cluster refuses claims for these."""
+        return bool(self._claims.unserved.why) and any(
+            need.served and self.content_on(row, need) is not None for need in self.spec.devices
+        )
 
     def reaches(self, row: int) -> bool:
         """Whether the claims that are allocated can be used on a row."""
@@ -231,6 +243,8 @@ class DynamicResources(Relation):
         for at, need in enumerate(self.spec.devices):
             if need.served:
                 content = self.content_on(row, need)
+                if content is not None and self._claims.unserved.why:
+                    return Refusal.UNSCHEDULABLE
                 if content is not None:
                     open_.append(at)
                     asked.append(content)

@@ -12,6 +12,9 @@ from typing_extensions import override
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints, Mask, RowNumbers
+from fairlead.core.model.network_labels import label_of
+from fairlead.core.model.pods import Near
+from fairlead.core.nodes.network import unknown_levels, widest_first
 from fairlead.core.pods.filters.base import Refusal, Relation, Stop
 from fairlead.core.pods.filters.compute_domains import ComputeDomains
 from fairlead.core.pods.filters.dynamic_resources import DynamicResources
@@ -28,17 +31,32 @@ class NetworkTopology(Relation):
     @override
     def stop(self) -> Stop | None:
         near = self.spec.near
-        unknown = [each for each in near.required if not self.around.network.knows(each)] if near is not None else []
-        if not unknown:
+        if near is None:
             return None
+        if near.wrong:
+            return Stop(self.plugin, f"topology: {near.wrong}")
+        unknown = unknown_levels(self.around.network, near)
+        if not unknown:
+            return self._disordered(near)
         known = ", ".join(self.around.network.names)
         message = f"no NodePool has the topology level {unknown[0]!r}" + (f": levels are {known}" if known else "")
         return Stop(self.plugin, message)
 
+    def _disordered(self, near: Near) -> Stop | None:
+        """Slices that are not inside of one another, or lie wider than what is required of all."""
+        if not near.slices:
+            return None
+        given = list(dict.fromkeys((*near.required[:1], *(each.level for each in near.parts))))
+        right = widest_first(self.around.network, given)
+        if given == right:
+            return None
+        wide, narrow = next((one, other) for one, other in zip(given, right, strict=False) if one != other)
+        return Stop(self.plugin, f"topology: level {narrow} is wider than {wide}, inside of which it is asked for")
+
     @override
     def applies(self) -> bool:
         near = self.spec.near
-        return near is not None and bool(near.required or self.around.network.is_confined(near.gang))
+        return near is not None and bool(near.required or near.team or self.around.network.is_confined(near.gang))
 
     @override
     def refused(self) -> Mask | None:
@@ -52,9 +70,16 @@ class NetworkTopology(Relation):
     @override
     def words(self, rows: Ints | RowNumbers) -> str:
         near = self.spec.near
-        if near is None or not near.required:
+        if near is None or not (near.required or near.parts):
             return self.complaint
         network = self.around.network
+        for part in near.parts:
+            level = network.level(part.level)
+            if home := network.home(part.key, level):
+                what = "slice" if part in near.slices else "role"
+                return f"node(s) were outside {label_of(part.level)} {level.name(home)}, where other members of the {what} are"
+        if not near.required:
+            return self.complaint
         level = network.level(*near.required)
         home = network.home(near.gang, level)
         if home:

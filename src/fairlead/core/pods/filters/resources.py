@@ -48,5 +48,5 @@ def counts(columns: Sequence[Ints], demand: Demand, rows: Rows) -> Ints:
 
 def short_of(nodes: NodeTable, demand: Demand, rows: npt.NDArray[np.int32]) -> dict[int, int]:
     """Column number -> how many of the rows have too little of it."""
-    lacking = {column: int((nodes.free[column][rows] < amount).sum()) for column, amount in demand}
+    lacking = {column: int(np.count_nonzero(nodes.free[column][rows] < amount)) for column, amount in demand}
     return {column: count for column, count in lacking.items() if count}

@@ -12,8 +12,12 @@ A placement can lose GPU capacity in three ways, all measured in thousandths of 
 - *pressure*: devices on which work depends that is admitted to few nodes, by selectors, affinity or taints
   (`pressure.py`). Work with a choice takes others; where no work is restricted, nothing presses.
 
+- *contention*: pods that press on the same memory bandwidth, PCIe, network or disks of a node slow one another down
+  (`contention.py`). Where no pod declares pressure, and none is measured, nothing is asked.
+
 The sum, in steps of a tenth of a device so that near-equal nodes tie, decides; then the node with
-the fewest free devices (best fit), then the one with the least CPU left, then the name.
+the fewest free devices (best fit), then the one that has most of the pod's images (`locality.py`), then the one with the least
+CPU left, then the name.
 
 It never plans ahead: it knows the state, the pod, and what arrived before. Until pods arrive it
 assumes a small mixed workload (`PRIOR`), the same everywhere. Old arrivals fade: counts are
@@ -33,7 +37,9 @@ from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.devices import Chooser
 from fairlead.core.nodes.table import NodeTable
+from fairlead.core.pods.scores import locality
 from fairlead.core.pods.scores.base import States, Strategy
+from fairlead.core.pods.scores.contention import lost, lost_on
 from fairlead.core.pods.scores.pressure import Pressure
 from fairlead.core.pods.scores.prices import Prices
 
@@ -51,6 +57,8 @@ _STEP = 100  # thousandths of a device within which nodes count as equal
 _MOST_COST = 2047
 _MOST_FREE = (1 << 14) - 1
 _MOST_CPU = 63
+_IMAGE_BITS = 2  # the first of the bits for CPU, where a pod has images
+_CPU_BITS_WITH_IMAGES = _MOST_CPU.bit_length() - _IMAGE_BITS
 
 
 class Ai(Strategy):
@@ -129,9 +137,8 @@ class Ai(Strategy):
     ) -> Any:
         left, cpu_left = devices - shape.device_milli, cpu - shape.cpu
         change = self._stranded(left, cpu_left, memory - shape.memory, greater) - self._stranded(devices, cpu, memory, greater)
-        cost = (loss * 10 + change * _STRANDED_WEIGHT + pressure * shape.device_milli // WHOLE * _PRESSED_WEIGHT + _STEP * 5) // (
-            _STEP * 10
-        )
+        pressed = pressure * shape.device_milli // WHOLE * _PRESSED_WEIGHT
+        cost = (loss * 10 + change * _STRANDED_WEIGHT + pressed + _STEP * 5) // (_STEP * 10)
         cost = lesser(greater(cost, -_MOST_COST), _MOST_COST)
         fit = _MOST_FREE - lesser(left // 4, _MOST_FREE)
         thrift = _MOST_CPU - lesser(cpu_left // 2000, _MOST_CPU)
@@ -140,9 +147,12 @@ class Ai(Strategy):
     @override
     def rows(self, shape: Shape, rows: Rows, states: States, costs: States | None) -> Ints:
         nodes = self.nodes
+        loss: Any = 0 if costs is None else costs
+        if nodes.contention.active:
+            loss = loss + lost(nodes, shape, rows)
         result: Ints = self._score(
             shape,
-            0 if costs is None else costs,
+            loss,
             self.pressure.of(nodes.classes.column[rows]) if self.pressure.any and shape.asks_devices else 0,
             nodes.devices.total[states],
             nodes.cpu[rows],
@@ -150,15 +160,18 @@ class Ai(Strategy):
             np.maximum,
             np.minimum,
         )
-        return result
+        return result if not shape.spec.images else _with_images(result, locality.present(nodes, shape, rows))
 
     @override
     def row(self, shape: Shape, row: int) -> int:
         nodes = self.nodes
         device = nodes.device.item(row)
+        loss = shape.fit.one_cost(device) if shape.asks_devices else 0
+        if nodes.contention.active:
+            loss += lost_on(nodes, shape, row)
         result: int = self._score(
             shape,
-            shape.fit.one_cost(device) if shape.asks_devices else 0,
+            loss,
             self.pressure.of(nodes.classes.column.item(row)).item() if self.pressure.any and shape.asks_devices else 0,
             nodes.devices.total.item(device),
             nodes.cpu.item(row),
@@ -166,4 +179,9 @@ class Ai(Strategy):
             max,
             min,
         )
-        return result
+        return result if not shape.spec.images else _with_images(result, locality.present_on(nodes, shape, row))
+
+
+def _with_images(score: Any, present: Any) -> Any:
+    """A score with how much of the pod's images is there before the CPU that is left."""
+    return (score & ~_MOST_CPU) | (present << _CPU_BITS_WITH_IMAGES) | ((score & _MOST_CPU) >> _IMAGE_BITS)

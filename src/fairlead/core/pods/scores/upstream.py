@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from fairlead.api.names import HOSTNAME_LABEL, ZONE_LABEL
+from fairlead.api.names import HOSTNAME_LABEL, KUBERNETES_PROFILE, ZONE_LABEL
 from fairlead.core.model.arrays import Ints, Rows
 from fairlead.core.model.pods import SpreadConstraint
 from fairlead.core.model.selectors import SelectorTerm, term_holds
@@ -268,6 +268,10 @@ class Preferences:
         ranked = np.full(len(keys), -1, np.int64)
         ranked[rows] = keys[rows] + (total << NAME_RANK_BITS)
         return ranked
+
+    def ordered(self, keys: Ints) -> Ints:
+        """The keys with what is preferred, by the rules of the shape's profile."""
+        return self.ranked(keys) if self.shape.profile == KUBERNETES_PROFILE else self.foremost(keys)
 
     def foremost(self, keys: Ints) -> Ints:
         """The keys of all rows with what is preferred before the scores in them, whose last bits are dropped for it."""

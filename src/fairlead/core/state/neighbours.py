@@ -1,0 +1,173 @@
+"""Neighbours: what a pod's class of service and its pressure ask of those beside it, as part of its shape.
+
+A class with `isolation: Node` makes the pods of a job share no node with other jobs' pods that have GPUs; `isolation: GPU`
+keeps them off GPUs that are shared among replicas (parts of GPUs it does not admit at all: `queues/admission`). Where pods run
+their class decides what is counted, so that others keep off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.units import WHOLE
+from fairlead.core.nodes.contention import KEPT
+from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.state.pending import Pending
+from fairlead.core.state.placement import Placement
+from fairlead.core.state.tables import Tables
+
+
+class Neighbours:
+    """Writes into specs what follows from classes and pressures, and counts anew what has places."""
+
+    def __init__(self, tables: Tables, placement: Placement, pending: Pending) -> None:
+        self._tables = tables
+        self._placement = placement
+        self._pending = pending
+        self._asked = False  # whether any class, or any pod, ever asked something of neighbours
+
+    # -- specs ---------------------------------------------------------------------------------
+
+    def applied(self, pod: Pod, task: Task | None) -> Pod:
+        """A pod with what its class and its pressure ask. task: what is known of it."""
+        if not self._asked:
+            asks = pod.spec.pressure or pod.measured or pod.spec.isolated or pod.spec.own_gpus
+            if not asks:
+                return pod
+            self._asked = True
+        spec = self._spec(pod, task)
+        return pod if spec is pod.spec or spec == pod.spec else msgspec.structs.replace(pod, spec=spec)
+
+    def _spec(self, pod: Pod, task: Task | None) -> PodSpec:
+        spec, classes = pod.spec, self._tables.services.classes
+        if classes or spec.isolated or spec.own_gpus:
+            service = classes.get(self._class_of(pod, task)) if pod.ours else None
+            isolation = service.isolation if service is not None else "None"
+            isolated = _job(pod) if isolation == "Node" else ""
+            own = isolation == "GPU" and any(self._tables.nodes.is_gpu(resource) for resource, _ in spec.requests)
+            if (isolated, own) != (spec.isolated, spec.own_gpus):
+                spec = msgspec.structs.replace(spec, isolated=isolated, own_gpus=own)
+            if isolated:
+                self._placement.isolate_nodes()
+        if not spec.pressure:
+            pressure = self._pressure(pod, task)
+            if pressure:
+                spec = msgspec.structs.replace(spec, pressure=pressure)
+        if spec.pressure:
+            self._tables.nodes.contention.activate()
+        return spec
+
+    def _class_of(self, pod: Pod, task: Task | None) -> str:
+        if task is not None and task.pod.uid == pod.uid and _placed(task):
+            return task.service_class  # as it was admitted
+        gang = self._tables.gangs.get(f"{pod.namespace}/{pod.group}") if pod.group else None
+        group = gang.group if gang is not None else None
+        return (group.service_class if group is not None else "") or pod.service_class
+
+    def _pressure(self, pod: Pod, task: Task | None) -> tuple[int, ...]:
+        """Of a pod that declares nothing: as it was measured, or as its kind was."""
+        if pod.measured and self._tables.pressures.now <= pod.measured_at + KEPT:
+            return _bounded(pod.measured)
+        if task is not None and task.row >= 0:
+            return task.shape.spec.pressure  # nothing newer is known
+        return self._tables.pressures.of(pod)
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def measured(self, pod: Pod) -> None:
+        """A pod was measured: others of its kind that wait are thought to be like it."""
+        if not pod.ours or not self._tables.pressures.learn(pod):
+            return
+        alike = self._tables.by_queue.get(pod.queue, {}).values()
+        self.renew([task for task in alike if task.row < 0 and not task.pod.node and task.pod.namespace == pod.namespace])
+
+    def class_changed(self, name: str) -> None:
+        """A class of service came, changed or went."""
+        service = self._tables.services.classes.get(name)
+        self._asked = self._asked or (service is not None and service.isolation != "None")
+        self.renew([task for task in self._tables.tasks.values() if task.pod.ours and task.service_class == name])
+
+    def begin(self, now: float, *, first: bool) -> None:
+        """A pass begins. first: before it everything was believed as it was, classes that pods may not use, too."""
+        tables = self._tables
+        tables.pressures.now = now
+        tables.nodes.contention.begin(now, tables.nodes.rows)
+        if first and tables.nodes.tenants.active:
+            self.renew([task for task in tables.tasks.values() if task.pod.ours and task.shape.spec.isolated])
+
+    def lodged(self, task: Task) -> None:
+        """A pod came that has a node; it may have lost a class that it may not use."""
+        if task.shape.spec.isolated:
+            self.renew((task,))
+
+    def seen(self, task: Task, pod: Pod) -> None:
+        """A newer view of a pod that has a node: it counts there by its pressure now."""
+        if task.row >= 0 and task.pod.node and pod.spec.pressure != task.pod.spec.pressure:
+            spec = msgspec.structs.replace(task.pod.spec, pressure=pod.spec.pressure)
+            self.recount(task, msgspec.structs.replace(task.pod, spec=spec))
+
+    def renew(self, tasks: Iterable[Task]) -> None:
+        """Write anew what follows from classes and pressures for some tasks, and count them by it."""
+        for task in tasks if self._asked else ():
+            if task.pod.placeholder or task.pod.unsized:
+                continue
+            # What was learned, and not declared, is asked again.
+            pod = self.applied(_undeclared(task), task)
+            if pod.spec != task.pod.spec:
+                self.recount(task, pod)
+
+    def recount(self, task: Task, pod: Pod) -> None:
+        """A task counts, where it is and waits, by what its spec asks of its neighbours now."""
+        tables, old, shape = self._tables, task.ranking, task.shape
+        spec = msgspec.structs.replace(
+            shape.spec,
+            pressure=pod.spec.pressure,
+            isolated=pod.spec.isolated,
+            own_gpus=pod.spec.own_gpus,
+        )
+        task.pod = pod
+        if spec == shape.spec:
+            return
+        row = self._placement.counted_on(task)
+        if row >= 0:
+            self._count(task, row, -1)
+        task.reshape(tables.shapes.intern(spec, tables.pairs.label_set(pod.namespace, pod.labels), pod.profile))
+        if row >= 0:
+            self._count(task, row, 1)
+            tables.nodes.changes.touch(row)
+            tables.nodes.gained.add(row)
+        elif task.unit is not None and task.state is TaskState.WAITING:
+            self._pending.wait_again(task)
+        tables.shapes.release(old)
+
+    def _count(self, task: Task, row: int, by: int) -> None:
+        tables = self._tables
+        tables.pairs.add(task.shape, row, by, leaving=task.pod.terminating)
+        if tables.nodes.tenants.active:
+            tables.nodes.tenants.add(task.shape, row, by)
+        if task.row >= 0 and task.shape.spec.pressure:
+            self._placement.press(task.shape, row, by)
+
+
+def _job(pod: Pod) -> str:
+    """Whose pods may share a node: those of one gang, else of one controller, else one pod."""
+    return f"{pod.namespace}/{pod.group}" if pod.group else pod.owner or pod.uid
+
+
+def _placed(task: Task) -> bool:
+    return task.row >= 0 or bool(task.pod.node)
+
+
+def _undeclared(task: Task) -> Pod:
+    pod = task.pod
+    if pod.spec.pressure and not pod.declares and task.row < 0:
+        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, pressure=()))
+    return pod
+
+
+def _bounded(measured: tuple[int, ...]) -> tuple[int, ...]:
+    found = tuple(min(WHOLE, amount) for amount in measured)
+    return found if any(found) else ()

@@ -1,0 +1,88 @@
+"""Pressures: what kinds of jobs use of what the pods of a node share, learned from pods that were measured while they ran.
+
+A pod that declares nothing is taken to be like those of its kind before it: of the same namespace and user, with the same name
+but for its numbered parts, else with the same images. Among these it is like those with as many GPUs, else what is known of each
+GPU is taken times its own. The newest measurement counts for a quarter.
+What was measured too long ago teaches nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from fairlead.core.model.pods import Pod
+from fairlead.core.model.units import WHOLE
+from fairlead.core.nodes.contention import KEPT
+
+_KINDS = 4096
+_NEW, _PARTS = 1, 4  # the part of the newest measurement
+
+Name = tuple[str, ...]
+
+
+class _Kind(NamedTuple):
+    """devices: by how many, in milli, what is known is divided."""
+
+    name: Name
+    devices: int = WHOLE
+
+
+class Pressures:
+    """Learned pressures, thousandths by the kinds of `api/pressure`. now: time of the latest pass."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._known: OrderedDict[Name, tuple[int, ...]] = OrderedDict()
+
+    def learn(self, pod: Pod) -> bool:
+        """A pod was measured; whether more is known of its kind than that there is such a kind."""
+        if not pod.measured or self.now > pod.measured_at + KEPT:
+            return False
+        changed = False
+        for kind in _kinds(pod):
+            before = self._known.pop(kind.name, None)
+            found = tuple(amount * WHOLE // kind.devices for amount in pod.measured)
+            if before is not None:
+                pairs = zip(before, found, strict=True)
+                found = tuple((old * (_PARTS - _NEW) + new * _NEW + _PARTS // 2) // _PARTS for old, new in pairs)
+            self._known[kind.name] = found
+            changed |= before != found
+        while len(self._known) > _KINDS:
+            self._known.popitem(last=False)
+        return changed
+
+    def of(self, pod: Pod) -> tuple[int, ...]:
+        """What is thought of a pod that declares nothing; empty: nothing."""
+        if not self._known:
+            return ()
+        each, devices = next(
+            ((known, kind.devices) for kind in _kinds(pod) if (known := self._known.get(kind.name))), ((), WHOLE)
+        )
+        found = tuple(amount * devices // WHOLE for amount in each)
+        # In steps, so that pods of one kind stay of one shape while little is learned.
+        rounded = tuple(min(1000, (amount + _STEP // 2) // _STEP * _STEP) for amount in found)
+        return rounded if any(rounded) else ()
+
+
+_STEP = 25  # thousandths
+
+
+def _kinds(pod: Pod) -> list[_Kind]:
+    """The kinds of a pod, the most alike first."""
+    devices = pod.spec.gpus * pod.spec.gpu_milli
+    names: list[Name] = [("name", pod.namespace, pod.user, stem(pod.name))]
+    if pod.spec.images:
+        names.append(("images", pod.namespace, pod.user, *pod.spec.images))
+    found: list[_Kind] = []
+    for name in names:
+        found.append(_Kind((*name, str(devices))))
+        if devices:
+            found.append(_Kind(name, devices))
+    return found
+
+
+def stem(name: str) -> str:
+    """A name without the parts that have digits, as controllers and users number what is alike; the first part stays."""
+    first, *parts = name.split("-")
+    return "-".join([first, *(part for part in parts if not any(letter.isdigit() for letter in part))])
