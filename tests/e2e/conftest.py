@@ -36,6 +36,23 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
+_EMPTIED = (
+    "/apis/batch/v1/namespaces/default/jobs",
+    "/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs",
+    "/api/v1/namespaces/default/pods",
+    "/api/v1/nodes",
+    "/apis/fairlead.dev/v1alpha1/queues",
+    "/apis/fairlead.dev/v1alpha1/serviceclasses",
+    "/apis/fairlead.dev/v1alpha1/reservations",
+    "/apis/fairlead.dev/v1alpha1/nodepools",
+    "/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups",
+    "/apis/events.k8s.io/v1/namespaces/default/events",
+    "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+)
+"""What is deleted whole after every test; of other kinds what the test created by `Cluster.create`."""
+
+
 class Cluster:
     """What a test does to the cluster, as its administrator."""
 
@@ -43,10 +60,14 @@ class Cluster:
         self.plane = plane
         self.folder = folder
         self.schedulers: list[Scheduler] = []
+        self.created: list[str] = []
 
     def create(self, *manifests, namespace="default"):
         for manifest in manifests:
-            made = self.plane.request("POST", objects.path(manifest, namespace), manifest)
+            path = objects.path(manifest, namespace)
+            made = self.plane.request("POST", path, manifest)
+            if path not in _EMPTIED:
+                self.created.append(f"{path}/{made['metadata']['name']}")
             if manifest["kind"] == "Node":
                 self.ready(made["metadata"]["name"], manifest["spec"].get("taints"))
 
@@ -137,22 +158,9 @@ class Cluster:
     def clean(self):
         for each in self.schedulers:
             each.kill()
-        for path in (
-            "/apis/batch/v1/namespaces/default/jobs?propagationPolicy=Background",
-            "/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs",
-            "/api/v1/namespaces/default/pods",
-            "/api/v1/nodes",
-            "/apis/fairlead.dev/v1alpha1/queues",
-            "/apis/fairlead.dev/v1alpha1/serviceclasses",
-            "/apis/fairlead.dev/v1alpha1/reservations",
-            "/apis/fairlead.dev/v1alpha1/nodepools",
-            "/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups",
-            "/api/v1/namespaces/default/services?labelSelector=fairlead.dev/job",  # a collector may come to them minutes later
-            "/apis/events.k8s.io/v1/namespaces/default/events",
-            "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
-            "/apis/scheduling.k8s.io/v1/priorityclasses?labelSelector=test",
-            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
-        ):
+        jobs, *others = _EMPTIED
+        services = "/api/v1/namespaces/default/services?labelSelector=fairlead.dev/job"  # a collector may come minutes later
+        for path in (f"{jobs}?propagationPolicy=Background", *others, services, *reversed(self.created)):
             self.delete(path)
         self.plane.request(
             "PATCH",

@@ -18,7 +18,6 @@ def zoned(count, **more):
 
 def high(cluster, value=1000):
     priority = objects.priority_class("high", value)
-    priority["metadata"]["labels"] = {"test": "yes"}
     cluster.create(priority)
 
 

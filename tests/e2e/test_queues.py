@@ -140,7 +140,6 @@ def test_the_crd_refuses_reservations_that_cannot_be_meant(cluster, spec):
 
 def test_a_class_gives_its_priority_and_reports_jobs_that_waited_too_long(cluster):
     named = priority_class("urgent", 1000)
-    named["metadata"]["labels"] = {"test": "yes"}
     label = {"fairlead.dev/service-class": "urgent"}
     cluster.create(
         node("n", gpus=1),

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.e2e
 def priorities(cluster):
     for name, value in (("test-low", 10), ("test-high", 1000)):
         manifest = objects.priority_class(name, value)
-        manifest["metadata"]["labels"] = {"test": "yes"}
         cluster.create(manifest)
 
 
