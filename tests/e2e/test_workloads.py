@@ -91,9 +91,10 @@ def start(cluster):
     cluster.operator("--no-leader-elect", "--address", "")
 
 
-def make(cluster, kind, name, spec, **labels):
+def make(cluster, kind, name, spec, *, annotations=None, **labels):
     group, version, _, plural = next(each for each in KINDS if each[2] == kind)
-    made = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec}
+    metadata = {"name": name, "labels": labels, "annotations": annotations or {}}
+    made = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": metadata, "spec": spec}
     return cluster.plane.request("POST", f"/apis/{group}/{version}/namespaces/default/{plural}", made)
 
 
@@ -211,6 +212,86 @@ def test_a_jobset_is_suspended_as_a_whole_and_resumed(cluster):
     cluster.until(lambda: not cluster.get(where)["spec"]["suspend"])
     cluster.create(*pods_of(made, ["js-a", "js-b"], labels))
     cluster.until(lambda: set(cluster.placed()) == {"js-a", "js-b"})
+
+
+RACK = "example.com/rack"
+JOBSET_KEY, LWS_KEY = "jobset.sigs.k8s.io/job-key", "leaderworkerset.sigs.k8s.io/group-key"
+
+
+def exclusive(label):
+    """What the controllers add to a leader: it is beside pods of its own Job or group, and in no domain of another."""
+
+    def term(*rules):
+        return {"topologyKey": RACK, "labelSelector": {"matchExpressions": list(rules)}, "namespaceSelector": {}}
+
+    own, others = ({"key": label, "operator": operator, "values": ["own"]} for operator in ("In", "NotIn"))
+    beside, apart = term(own), term({"key": label, "operator": "Exists"}, others)
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"podAffinity": {required: [beside]}, "podAntiAffinity": {required: [apart]}}
+
+
+def of_three(kind):
+    """A JobSet or LeaderWorkerSet of a leader and two followers that have a rack to themselves: its annotation and spec."""
+    asks_for_one = {"template": {"spec": {"schedulerName": "fairlead", "containers": pod("like", gpus=1)["spec"]["containers"]}}}
+    if kind == "JobSet":
+        job = {"parallelism": 3, "completions": 3, **asks_for_one}
+        jobs = [{"name": "node", "replicas": 1, "template": {"spec": job}}]
+        return "alpha.jobset.sigs.k8s.io/exclusive-topology", {"replicatedJobs": jobs}
+    spec = {"replicas": 1, "leaderWorkerTemplate": {"size": 3, "workerTemplate": asks_for_one["template"]}}
+    return "leaderworkerset.sigs.k8s.io/exclusive-topology", spec
+
+
+def labels_of_three(kind, made, index):
+    if kind == "JobSet":
+        of_set = {"jobset.sigs.k8s.io/jobset-name": "x", "jobset.sigs.k8s.io/jobset-uid": made["metadata"]["uid"]}
+        of_job = {"jobset.sigs.k8s.io/replicatedjob-name": "node", "batch.kubernetes.io/job-completion-index": str(index)}
+        return {**of_set, **of_job, JOBSET_KEY: "own"}
+    of_group = {"leaderworkerset.sigs.k8s.io/name": "x", "leaderworkerset.sigs.k8s.io/group-index": "0"}
+    return {**of_group, "leaderworkerset.sigs.k8s.io/worker-index": str(index), LWS_KEY: "own"}
+
+
+@pytest.mark.parametrize(("kind", "name", "key"), [("JobSet", "jobset.x", JOBSET_KEY), ("LeaderWorkerSet", "lws.x.0", LWS_KEY)])
+def test_a_leader_starts_where_its_followers_fit_and_they_get_the_places_kept_for_them(cluster, kind, name, key):
+    """Racks of two and of three nodes with one GPU each. Followers are made once the leader has a node, as the controllers do."""
+
+    def spares():
+        return (group(cluster, name).get("status") or {}).get("spares") or {}
+
+    cluster.create(*(node(f"small-{index}", gpus=1, labels={RACK: "small"}) for index in range(2)))
+    scheduler = cluster.scheduler("--no-leader-elect")
+    cluster.operator("--no-leader-elect", "--address", "")
+    annotation, spec = of_three(kind)
+    made = make(cluster, kind, "x", spec, annotations={annotation: RACK})
+    cluster.until(lambda: group(cluster, name))
+    cluster.create(*pods_of(made, ["x-0"], labels_of_three(kind, made, 0), affinity=exclusive(key)))
+    _, message = cluster.until(lambda: cluster.condition("x-0"))
+    assert "2 of them for followers that are created later" in message, "the leader alone would fit"
+    cluster.create(*(node(f"large-{index}", gpus=1, labels={RACK: "large"}) for index in range(3)))
+    where = cluster.until(lambda: cluster.placed().get("x-0"))
+    kept = sorted({"large-0", "large-1", "large-2"} - {where})
+    cluster.until(lambda: spares().get("kept") == 2)
+    assert (spares()["wanted"], sorted(spares()["nodes"])) == (2, kept)
+
+    cluster.create(*(pod(f"other-{index}", gpus=1) for index in range(3)))
+    cluster.until(lambda: len(cluster.placed()) == 3 and any(cluster.condition(f"other-{index}") for index in range(3)))
+    scheduler.kill()
+    cluster.create(pod("late", gpus=1))
+    cluster.scheduler("--no-leader-elect")
+    cluster.until(lambda: cluster.condition("late"))
+    placed = cluster.placed()
+    assert {each for other, each in placed.items() if other != "x-0"} == {"small-0", "small-1"}
+
+    first, second = (
+        pods_of(made, [f"x-{index}"], labels_of_three(kind, made, index), nodeSelector={RACK: "large"})[0] for index in (1, 2)
+    )
+    cluster.create(first)
+    cluster.until(lambda: cluster.condition("x-1"))
+    assert cluster.placed() == placed, "one of two is missing"
+    cluster.create(second)
+    cluster.until(lambda: len(cluster.placed()) == 5)
+    assert sorted(cluster.placed()[each] for each in ("x-1", "x-2")) == kept
+    cluster.until(lambda: not spares().get("nodes"))
+    assert cluster.condition("late"), "all GPUs are in use"
 
 
 def test_upstreams_gangs_are_gangs(cluster):
