@@ -1,11 +1,16 @@
 """`queue` shows the present: the priority with which a job counts, and why it waits now, whatever was written before."""
 
+from io import StringIO
+
 import msgspec
 import pytest
+from rich.console import Console
 
-from fairlead.cli.queue import Jobs, age, jobs, with_age
+from fairlead.cli import nodes
+from fairlead.cli.queue import Jobs, _table, age, jobs, with_age
 from fairlead.cli.snapshot import Snapshot
 from fairlead.cluster import views
+from fairlead.scheduler.overview import jobs as overview
 from testbed import objects
 
 NOW = 100.0
@@ -114,3 +119,27 @@ def test_a_job_is_listed_with_all_fields_and_how_long_it_has_run_or_waited():
         "namespace name kind queue state pods running gpus priority submitted_at started_at seconds nodes reason expected_start"
     )
     assert set(listed[0]) == set(listed[1]) == {*keys.split(), "user", "earliest_start", "latest_start", "spares"}
+
+
+def drawing(table):
+    console = Console(width=200, file=StringIO())
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_places_that_are_kept_for_a_job_are_listed_as_the_leader_lists_them():
+    group = objects.pod_group("g", 1, "q")
+    group["spec"]["topology"] = {"required": "example.com/rack", "spares": 1}
+    group["status"] = {"phase": "Running", "scheduled": 1, "spares": {"wanted": 1, "kept": 1, "nodes": ["n"]}}
+    pool = {"metadata": {"name": "p"}, "spec": {"topologyLevels": [{"name": "rack", "label": "example.com/rack"}]}}
+    runs = objects.pod("g-0", group="g", queue="q", gpus=2, nodeName="n") | {"status": {"phase": "Running"}}
+    found = snapshot(view(views.Pod, runs), groups=[view(views.PodGroup, group)], pools=[view(views.NodePool, pool)])
+    found.nodes = [view(views.Node, objects.node(name, gpus=4, labels={"example.com/rack": "r"})) for name in "nm"]
+    (job,) = jobs(found)
+    rows = overview.Rows(found.state, lambda _: None)
+    assert [each.spares for each in rows.of(overview.keys(found.state))] == [job.spares] == [["n"]]
+    assert "n, kept: n" in drawing(_table([job], NOW, starts=False))
+    lines = nodes.lines(found)
+    assert {each.name: (each.gpus_used, each.kept_gpus, each.pods) for each in lines} == {"n": (4.0, 2.0, 1), "m": (0.0, 0.0, 0)}
+    assert "KEPT" in drawing(nodes._table(lines))
+    assert "KEPT" not in drawing(nodes._table([each for each in lines if not each.kept_gpus]))

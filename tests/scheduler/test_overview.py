@@ -12,6 +12,8 @@ from fairlead.cluster.kubernetes.client import ApiError
 from fairlead.cluster.port import Bound, Gone, Synced, Upsert
 from fairlead.core.model.charges import units_of
 from fairlead.core.model.groups import Group, Member, Target
+from fairlead.core.model.nodes import NetworkLevel, NodePool
+from fairlead.core.model.pods import Closeness
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue, QueueResource, UserLimits
 from fairlead.scheduler.core_loop import CoreLoop
@@ -98,6 +100,24 @@ def test_nodes_and_queues():
     found = queues.shares(loop.state)
     assert [(each.name, each.running, each.pending) for each in found.queues if each.name == "q"] == [("q", 1, 0)]
     assert found.resource == "nvidia.com/gpu"
+
+
+def test_places_that_are_kept_are_shown_where_they_are_and_are_no_pods():
+    """A gang of two with one spare, on a node with a pod beside it."""
+    group = Group("ns", "g", 2, closeness=Closeness(("rack",), spares=1), spares=("n",))
+    loop = core(
+        NodePool("p", levels=(NetworkLevel("rack", "net/rack"),)),
+        node("n", gpus=4, labels={"net/rack": "r"}),
+        node("m", gpus=2, labels={"net/rack": "r"}),
+        group,
+        *(pod(name, gpus=2, group="g", at=where, started=900.0) for name, where in (("a", "n"), ("b", "m"))),
+    )
+    (job,) = rows(loop).values()
+    assert (job.pods, job.gpus, job.spares) == (2, 4.0, ["n"])
+    found = {each.name: (each.pods, each.gpus_used, each.kept_gpus) for each in nodes.lines(loop.state)}
+    assert found == {"n": (1, 4.0, 2.0), "m": (1, 2.0, 0.0)}
+    (others,) = jobs.others(loop.state, "another")
+    assert (others.running, others.gpus) == (1, 4.0)
 
 
 class Asked:

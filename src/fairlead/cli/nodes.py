@@ -184,8 +184,11 @@ def _table(found: list[NodeLine]) -> Listing:
         for line in found
     ]
     columns = _COLUMNS
+    if any(line.kept_gpus for line in found):
+        columns = [*columns, Column("KEPT", right=True)]
+        rows = [[*row, f"{line.kept_gpus:g}"] for row, line in zip(rows, found, strict=True)]
     if any(line.closed_by for line in found):
-        columns = [*_COLUMNS, Column("CLOSED BY", flexible=True, least=20)]
+        columns = [*columns, Column("CLOSED BY", flexible=True, least=20)]
         rows = [[*row, Text(", ".join(line.closed_by))] for row, line in zip(rows, found, strict=True)]
     return Listing(columns, rows)
 

@@ -177,6 +177,7 @@ def _job(
         submitted_at=min(pod.created for _, pod in pods),
         started_at=min(starts, default=None),
         nodes=nodes,
+        spares=_spares(group),
         reason=_why(pods, snapshot) if state in (State.PENDING, State.STARTING) else None,
         **(_expected(group) if state is State.PENDING else {}),
         user=pods[0][1].user,
@@ -199,6 +200,12 @@ def _expected(group: views.PodGroup | None) -> dict[str, Any]:
         name: seconds(getattr(status, name)) or None if status is not None else None
         for name in ("expected_start", "earliest_start", "latest_start")
     }
+
+
+def _spares(group: views.PodGroup | None) -> list[str]:
+    """The node of each place that the scheduler keeps for a gang."""
+    status = group.status if group is not None else None
+    return list(status.spares.nodes or ()) if status is not None and status.spares is not None else []
 
 
 _OF_ITS_OWN = frozenset(
@@ -277,7 +284,7 @@ def _table(found: list[Job], now: float, *, starts: bool) -> Listing:
     columns = _COLUMNS if not starts else [*_COLUMNS[:-1], Column("STARTS IN", right=True), _COLUMNS[-1]]
     rows, states = [], {state: Text(state.value, style) for state, style in STYLES.items()}
     for job in found:
-        where = nodes_shown(job.nodes)
+        where = nodes_shown(job.nodes) + (f", kept: {nodes_shown(job.spares)}" if job.spares else "")
         if job.reason is not None:
             where = f"({job.reason.code}) {job.reason.message}"
         rows.append(

@@ -30,7 +30,7 @@ def others(state: ClusterState, seen_from: str) -> list[Others]:
     counted: dict[str, _Counted] = {}
     for task in state.tasks.values():
         pod = task.pod
-        if not pod.ours or pod.finished or pod.namespace == seen_from or (task.gang is None and pod.placeholder):
+        if not pod.ours or pod.finished or pod.namespace == seen_from or (task.gang is None and pod.placeholder) or pod.spare:
             continue
         job = counted.setdefault(task.gang.key if task.gang is not None else pod.uid, _Counted(task.queue))
         job.runs = job.runs or bool(pod.node)

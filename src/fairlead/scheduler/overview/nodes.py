@@ -38,6 +38,7 @@ def _line(state: ClusterState, name: str, row: int, seen_from: str, *, down: boo
     node = table.objects[row]
     labels = node.labels if node is not None else {}
     closed_by = state.bound.unread.closers(table, name, seen_from)
+    kept = [task for task in table.pods[row].values() if task.pod.spare]
     if down or (node is not None and any(taint.key in _DOWN for taint in node.taints)):
         where = "down"
     elif node is not None and node.unschedulable:
@@ -58,10 +59,11 @@ def _line(state: ClusterState, name: str, row: int, seen_from: str, *, down: boo
         cpu_milli_used=cpu[1],
         memory_bytes=memory[0],
         memory_bytes_used=memory[1],
-        pods=len(table.pods[row]),
+        pods=len(table.pods[row]) - len(kept),
         closed_by=closed_by,
         gpu_parts=[GpuPart(*each) for each in (*parts.listed(row), *state.device_claims.devices.parts_on(row))],
         domains=[Domain(*each) for each in state.network.path(labels)],
+        kept_gpus=sum(map(parts.of, kept)) / WHOLE,
     )
 
 

@@ -112,6 +112,7 @@ class NodeLine(msgspec.Struct, frozen=True):
     plugin offers partitions or replicas as `nvidia.com/gpu`, of each of these. GPUs of ResourceSlices follow.
     closed_by: what closes it: pods whose size cannot be known, or what of the node itself cannot be read.
     domains: where it is on the network, from the widest level of its pool to the narrowest of which it has the label.
+    kept_gpus: the part of gpus_used on which no pod is: reserved for members that are replaced, or for followers.
     """
 
     name: str
@@ -128,6 +129,7 @@ class NodeLine(msgspec.Struct, frozen=True):
     closed_by: list[str] = []
     gpu_parts: list[GpuPart] = []
     domains: list[Domain] = []
+    kept_gpus: float = 0.0
 
 
 class Amount(msgspec.Struct, frozen=True):
