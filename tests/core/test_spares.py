@@ -104,6 +104,25 @@ def test_a_quota_for_the_members_alone_is_not_enough():
     assert used(state, "q") == 5
 
 
+def test_a_replacement_gets_the_spare_where_the_rack_is_reserved_for_another_job():
+    """What is reserved there is for the time when the gang has ended."""
+    runs = [pod(f"g-{i}", group="g", gpus=1, at=f"r0n{i}", started=0.0, time_limit=7200.0) for i in range(4)]
+    state = world(racks(5), runs, [group("g", 4), group("next", 5, spares=0)], gang_grace=1e9)
+    run(state)
+    assert kept(state) == ["r0n4"]
+    for each in gang("next", 5, gpus=1):
+        state.upsert_pod(each)
+    run(state, 2.0)
+    run(state, 1000.0)
+    (hold,) = state.reserved.holds.values()
+    assert len(hold.rows) == 5
+    state.remove_pod("uid-g-1")
+    state.upsert_pod(msgspec.structs.replace(runs[1], uid="again", name="again", node=""))
+    assert start(state, 1001.0) == {"again": "r0n4"}
+    assert used(state) == 4
+    invariants.check(state)
+
+
 def test_a_member_whose_node_fails_gets_the_spare_while_all_else_is_full():
     state = world(racks(5, 3), gang("g", 4), [group("g", 4)], gang_grace=1e9)
     start(state)

@@ -75,14 +75,19 @@ def _lacking(gang: Gang) -> Unit | None:
 
 
 def _replace(state: ClusterState, unit: Unit, kept: list[Task], now: float) -> Iterator[Transaction]:
-    """The spares leave their places; the unit is placed; those that still can go back."""
+    """The spares leave their places; the unit is placed; those that still can go back.
+
+    Where the usual search finds no places for it, as these are reserved for others, it gets those of the spares: they are charged
+    for, and a reservation there is for the time when the gang has ended.
+    """
     mark = state.log.mark()
     places = [(task, task.row, task.devices) for task in kept]
     for task in kept:
         state.placement.unassign(task)
     prepare(state, unit)
-    placed = allocate(state, unit)
-    if not isinstance(placed, list):
+    found = allocate(state, unit)
+    placed = found if isinstance(found, list) else _on_places(state, unit, [row for _, row, _ in places])
+    if placed is None:
         state.log.rollback(mark)
         return
     over = []
