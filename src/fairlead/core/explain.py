@@ -287,6 +287,17 @@ def _no_domain(state: ClusterState, unit: Unit, near: Near) -> Reason | None:
     )
 
 
+def _stopped(unit: Unit) -> Reason | None:
+    """Why one of the needed members, or a spare, has no place on any node whatever these have; None: there is no such cause."""
+    for task in {task.shape.number: task for task in unit.tasks[: unit.need]}.values():
+        for relation in task.ranking.relations:
+            stop = None if isinstance(relation, NetworkTopology) else relation.stop()
+            if stop is not None:
+                text = f"needs {unit.need} pods at once{_spares_of(unit)}; {stop.message}"
+                return Reason(relation.code, text, {"needed": unit.need}, unit.key)
+    return None
+
+
 def _spares_of(unit: Unit) -> str:
     """How many of the places that a gang needs are spares."""
     followers = sum(bool(task.pod.leader) for task in unit.tasks)
@@ -318,6 +329,8 @@ def _no_slices(state: ClusterState, unit: Unit) -> Reason | None:
 def no_gang(state: ClusterState, unit: Unit) -> Reason:
     """Why the needed members of a gang do not fit together."""
     near = near_of(state, unit)
+    if near is not None and (near.required or divided(unit)) and (stopped := _stopped(unit)) is not None:
+        return stopped
     if near is not None and divided(unit) and (slices := _no_slices(state, unit)) is not None:
         return slices
     if near is not None and near.required and (spread := _no_domain(state, unit, near)) is not None:

@@ -78,12 +78,14 @@ class DeviceUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
     template: `namespace/name` of the template that it is made of for this pod alone; empty: it is there by itself.
     extended: it is the claim of the pod's extended resources, which the scheduler creates when it binds the pod.
+    like: of a spare, `namespace/name` of a claim that asks for the same and that only another pod uses.
     """
 
     name: str
     key: str = ""
     template: str = ""
     extended: bool = False
+    like: str = ""
 
 
 class ExtendedRequest(msgspec.Struct, frozen=True, gc=False):

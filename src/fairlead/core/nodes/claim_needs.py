@@ -41,19 +41,18 @@ def _need_of_extended(claims: DeviceClaims, use: DeviceUse, pod: Pod) -> DeviceN
 
 
 def _need(claims: DeviceClaims, use: DeviceUse, pod: Pod, sharers: Callable[[str], int]) -> DeviceNeed:
-    """A placeholder's claims of its own are not created: they count by their template."""
+    """A placeholder's claims of its own are not created: they count by their template, or by the claim that they are like."""
     if use.extended:
         return _need_of_extended(claims, use, pod)
     claim = claims.claims.get(use.key)
     if claim is not None and use.template and claim.owner and claim.owner != pod.uid:
         claim = None  # it was made for another pod of that name
-    if claim is None and pod.placeholder and (template := claims.templates.get(use.template)) is not None:
-        number = claims.wants.number(template.asks)
-        return DeviceNeed(number, milli=claims.wants.weight(number))
     if claim is None:
-        template = claims.templates.get(use.template)
-        number = claims.wants.number(template.asks) if template is not None else 0
-        return DeviceNeed(number, use.key or use.template, missing=True, milli=claims.wants.weight(number))
+        known = claims.claims.get(use.like) if use.like else claims.templates.get(use.template)
+        number = claims.wants.number(known.asks) if known is not None else 0
+        if known is not None and pod.placeholder:
+            return DeviceNeed(number, milli=claims.wants.weight(number))
+        return DeviceNeed(number, use.key or use.template or use.like, missing=True, milli=claims.wants.weight(number))
     number = claims.wants.number(claim.asks)
     which = claim.allocation is not None or claim.deleting or claim.users or len(claims.wants.users(use.key)) > 1
     which = which or bool(claims.failures.of_claim(use.key))

@@ -28,7 +28,7 @@ import msgspec
 
 from fairlead.core.model.agenda import Agenda
 from fairlead.core.model.groups import Group
-from fairlead.core.model.pods import Pod, on_paper
+from fairlead.core.model.pods import DeviceUse, Pod, on_paper
 from fairlead.core.pods.followers import leaders, leads_others, place_for
 from fairlead.core.pods.members import role_of
 from fairlead.core.pods.tasks import PLACED, Gang, Task, TaskState
@@ -340,11 +340,24 @@ def _pods(gang: Gang) -> list[Pod]:
     return found
 
 
+def _use(use: DeviceUse, like: Pod, gang: Gang) -> DeviceUse:
+    """What a spare has of a claim of the member that it is made like: devices of its own, unless other members use that claim.
+
+    Were it a user of the only claim of one member, it would hold no devices, and the claim could never be deallocated for a
+    replacement elsewhere.
+    """
+    others = (task.pod for task in gang.tasks.values() if not task.pod.spare and task.pod.uid != like.uid)
+    if use.template or any(use.key == each.key for other in others for each in other.claims):
+        return use
+    return DeviceUse(use.name, like=use.key)
+
+
 def _pod(like: Pod, gang: Gang, scope: str, number: int) -> Pod:
     """One that asks for what a member does."""
     found = on_paper(like)
     return msgspec.structs.replace(
         found,
+        claims=tuple(_use(use, like, gang) for use in found.claims),
         uid=f"spare/{gang.key}/{scope}/{number}",
         name="-".join(part for part in (like.group, scope, f"spare-{number}") if part),
         spec=msgspec.structs.replace(found.spec, near=None),
