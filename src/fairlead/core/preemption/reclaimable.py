@@ -160,8 +160,7 @@ def _suppose_gone(state: ClusterState) -> None:
 
     What waits may deserve, or have capacity for, just what they hold until then: it would reclaim a moment later.
     """
-    for uid in list(state.queues.accounts.debts):
-        state.queues.repay(uid)
+    state.queues.accounts.repay_all()
     for placeholder in state.leftovers.of(list(state.queues.tree.closing)):
         state.placement.unassign(placeholder)
 

@@ -7,10 +7,12 @@ queue a lender. Then queues that were left out may not be in vain any more, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
+from fairlead.core.model.charges import Charge
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Unit
@@ -49,7 +51,7 @@ class Trial:
         self._by_class = state.queues.tree.by_row  # what is charged depends on the node, too
         self._names: dict[QueueNode, frozenset[str]] = {}
         self._may: dict[QueueNode, Callable[[dict[str, int]], bool]] = {}
-        self._claims: dict[tuple[QueueNode, Hashable], tuple[bool, bool]] = {}
+        self._claims: dict[tuple[QueueNode, PendingClass | Charge], tuple[bool, bool]] = {}
 
     # -- who is tried ----------------------------------------------------------------------------
 
@@ -77,7 +79,7 @@ class Trial:
         self._more = self._more or bool(unit.later)
         if self.all_queues:
             return
-        self.stale = any(self._claims_of(each)[1] for node in self._left_out for each in _waiting(node))
+        self.stale = any(self._reclaims(group) for node in self._left_out for group in self._groups(node))
         self.over = not self._more and self._none_is_left()
 
     def _none_is_left(self) -> bool:
@@ -91,11 +93,42 @@ class Trial:
         return pending_class is not None and self._is_in_vain(pending_class)
 
     def _is_vain(self, node: QueueNode) -> bool:
-        return all(self._is_in_vain(each) for each in _waiting(node))
+        return all(self._is_group_in_vain(group) for group in self._groups(node))
 
     def _is_in_vain(self, pending_class: PendingClass) -> bool:
         permitted, reclaims = self._claims_of(pending_class)
         return not permitted or (not reclaims and any(self._lacks_place(ranking) for ranking in pending_class.rankings))
+
+    def _groups(self, node: QueueNode) -> Collection[list[PendingClass]]:
+        """What waits in a queue, together what shares and quotas say the same about."""
+        waiting = [each for each in node.pending_classes.values() if each.waiting]
+        if self._by_class:
+            return [[each] for each in waiting]
+        names, groups = self._names_of(node), dict[Charge, list[PendingClass]]()
+        for each in waiting:
+            groups.setdefault(each.core_of(names), []).append(each)
+        return groups.values()
+
+    def _reclaims(self, group: list[PendingClass]) -> bool:
+        return any(self._claims_of(each)[1] for each in self._asked(group))
+
+    def _is_group_in_vain(self, group: list[PendingClass]) -> bool:
+        for first in self._asked(group):
+            permitted, reclaims = self._claims_of(first)
+            return not permitted or (not reclaims and all(self._none_has_place(each) for each in group))
+        return True
+
+    def _none_has_place(self, pending_class: PendingClass) -> bool:
+        """Whether none of a class has a place by itself, if limits do not stop all its users anyway."""
+        none = self._no_place
+        for ranking in pending_class.rankings:
+            if ranking in none:
+                return True
+        return any(self._lacks_place(ranking) for ranking in pending_class.rankings) or pending_class.first() is None
+
+    def _asked(self, group: list[PendingClass]) -> Iterator[PendingClass]:
+        """One of a group that stands for all, if limits do not stop the users of all."""
+        return islice((each for each in group if each.first() is not None), 1)
 
     def _lacks_place(self, ranking: Ranking) -> bool:
         """Whether no row takes a pod, however much is placed elsewhere."""
@@ -130,7 +163,7 @@ class Trial:
     def _claims_of(self, pending_class: PendingClass) -> tuple[bool, bool]:
         """Whether one of a class may be tried at all, and whether there is a queue from which it may reclaim."""
         node = pending_class.queue
-        key = node, (pending_class if self._by_class else self._compared(pending_class))
+        key = node, (pending_class if self._by_class else pending_class.core_of(self._names_of(node)))
         known = self._claims.get(key)
         if known is None:
             if not self._may_claim(node)(pending_class.core):
@@ -147,14 +180,13 @@ class Trial:
             claims = self._may[node] = may_claim(self.state, node)
         return claims
 
-    def _compared(self, pending_class: PendingClass) -> Hashable:
-        """What one of a class asks for of what shares and quotas of its queue, and of those above it, are about."""
-        node = pending_class.queue
+    def _names_of(self, node: QueueNode) -> frozenset[str]:
+        """What shares and quotas of a queue, and of those above it, are about."""
         names = self._names.get(node)
         if names is None:
             share = self.state.queues.fair.share
             names = self._names[node] = frozenset(name for each in node.path for name in (*share.get(each.name, ()), *each.quota))
-        return tuple([each for each in pending_class.core_charge if each[0] in names])
+        return names
 
     def _ask(self, preemption: PreemptionPolicy) -> tuple[bool, bool]:
         if not preemption.entitled:
@@ -169,10 +201,6 @@ class Trial:
                 for theirs, lenders in known.beside(mine, by_quota=by_quota):
                     if not (self.within and rivals is not None and theirs is not rivals[0]):
                         yield from lenders
-
-
-def _waiting(node: QueueNode) -> Iterator[PendingClass]:
-    return (pending_class for pending_class in node.pending_classes.values() if pending_class.waiting)
 
 
 def may_claim(state: ClusterState, node: QueueNode) -> Callable[[dict[str, int]], bool]:

@@ -52,6 +52,7 @@ class PendingClass:
 
     __slots__ = (
         "_by_user",
+        "_core_of",
         "_order",
         "composition",
         "core",
@@ -111,6 +112,13 @@ class PendingClass:
         self.demand = unit.demand  # what one unit of it asks for
         self.core_charge = demand_of(unit.tasks[: unit.need])  # what its needed members ask for
         self.core = dict(self.core_charge)
+        self._core_of: tuple[frozenset[str], Charge] = frozenset(), ()
+
+    def core_of(self, names: frozenset[str]) -> Charge:
+        """What its needed members ask for of some resources."""
+        if self._core_of[0] != names:
+            self._core_of = names, tuple([each for each in self.core_charge if each[0] in names])
+        return self._core_of[1]
 
     def leave(self, unit: Unit) -> None:
         """One of its units waits no longer."""
