@@ -20,6 +20,8 @@ _LONGEST_WAIT = 60.0  # seconds between two attempts to write a status
 Status = TypeVar("Status")
 Condition = tuple[PodRef | str, str, str, str]
 """On a pod or a PodGroup: its type, its reason and its message."""
+Refusal = tuple[PodRef, Reason, bool]
+"""Why a pod waits, and whether no node is nominated for it any more."""
 
 
 class Statuses:
@@ -32,7 +34,7 @@ class Statuses:
         self._queues = Latest(lines, self._queue)
         self._reservations = Latest(lines, self._reservation)
         self._verdicts = Latest(lines, self._verdict)
-        self.refusals = Latest(lines, self._refusal)
+        self.refusals = Latest(lines, self._refusal, _still_withdraws)
         self.conditions = Latest(lines, self._condition)
 
     def group(self, status: GroupStatus) -> None:
@@ -79,7 +81,7 @@ class Statuses:
             verdict.kind, verdict.name, accepted=verdict.accepted, reason=verdict.reason, message=verdict.message
         )
 
-    async def _refusal(self, refusal: tuple[PodRef, Reason, bool]) -> None:
+    async def _refusal(self, refusal: Refusal) -> None:
         self._counters.conditions += 1
         pod, reason, withdraw = refusal
         await self._cluster.refuse(pod, reason, withdraw=withdraw)
@@ -88,18 +90,30 @@ class Statuses:
         await self._cluster.condition(*condition)
 
 
+def _still_withdraws(older: Refusal, newer: Refusal) -> Refusal:
+    """A nomination that was to be withdrawn still is: what came later does not say so again."""
+    return newer[0], newer[1], newer[2] or older[2]
+
+
 class Latest(Generic[Status]):
     """The latest that is to be written about each of many things; several changes in one moment are one write.
 
     Never two at a time about one thing: they might arrive in the other order, and what is overtaken would stay. What the API
     server does not take for now is written again after a pause that doubles, unless something newer came meanwhile.
+    merge: what is written instead of something older that was not written, and something newer.
     """
 
-    __slots__ = ("busy", "dropped", "failures", "late", "lines", "waiting", "write")
+    __slots__ = ("busy", "dropped", "failures", "late", "lines", "merge", "waiting", "write")
 
-    def __init__(self, lines: Lines, write: Callable[[Status], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        lines: Lines,
+        write: Callable[[Status], Awaitable[None]],
+        merge: Callable[[Status, Status], Status] = lambda _, newer: newer,
+    ) -> None:
         self.lines = lines
         self.write = write
+        self.merge = merge
         self.waiting: dict[str, Status] = {}
         self.busy: set[str] = set()
         self.dropped: set[str] = set()  # of those that are busy
@@ -108,10 +122,9 @@ class Latest(Generic[Status]):
 
     def put(self, key: str, status: Status) -> None:
         """Write this about `key`, instead of whatever waits to be written about it."""
-        self.late.pop(key, None)
-        self.dropped.discard(key)
+        older = self.waiting.get(key, self.late.pop(key, None))
         entered = key in self.waiting or key in self.busy
-        self.waiting[key] = status
+        self.waiting[key] = status if older is None else self.merge(older, status)
         if not entered:
             self.lines.enter(STATUS, partial(self._write, key))
 
@@ -136,7 +149,9 @@ class Latest(Generic[Status]):
             await self.write(status)
             self.failures.pop(key, None)
         except Unreachable:
-            if key not in self.waiting and key not in self.dropped:
+            if key in self.waiting and key not in self.dropped:
+                self.waiting[key] = self.merge(status, self.waiting[key])
+            elif key not in self.dropped:
                 self.late[key] = status
                 failures = self.failures[key] = self.failures.get(key, 0) + 1
                 asyncio.get_running_loop().call_later(min(2.0 ** (failures - 1), _LONGEST_WAIT), self._again, key)
