@@ -15,6 +15,7 @@ from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Place, Preempt, Refuse
 from fairlead.core.preemption.policy import PreemptionPolicy
+from fairlead.core.queues.backoff import BackoffClasses
 from fairlead.core.queues.searches import Search
 from tests.builders import GPU, cluster, node, pod, run, spec
 
@@ -50,15 +51,17 @@ def searches(state):
 
 
 class Twins:
-    """The same world twice: one decides by the plain rule."""
+    """The same world twice: one decides by the plain rule. Without a monkeypatch: only once."""
 
-    def __init__(self, seed, monkeypatch):
+    def __init__(self, seed, monkeypatch=None):
         self.rnd = rnd = random.Random(seed)
         self.now, self.number = 1000.0, 0
         self.quiet = seed % 2 == 1  # one queue, or two, of work that is alike but in size: nothing is preempted
         self.plain = self.quiet or rnd.random() < 0.6  # nothing but places decides
+        # By the plain rule units in backoff are refused again, and each refusal may plan a reservation.
+        reserves = not self.plain and monkeypatch is None
         policy = {
-            "reservations": 0 if self.plain else rnd.choice([0, 0, 1]),
+            "reservations": int(reserves),
             "moves_per_minute": rnd.choice([0.0, 0.0, 20.0]),
             "patience": rnd.choice([20.0, 300.0]),
             "share_wait": rnd.choice([0.0, 60.0, 3600.0]),
@@ -66,16 +69,23 @@ class Twins:
         }
         self.nodes = [self.node(f"n{number}") for number in range(rnd.randint(2, 5))]
         self.queues = self.tree()
-        self.states = [cluster(self.nodes, self.queues, **policy) for _ in range(2)]
-        plain, known = self.states[1], backoff.note_refused
+        self.states = [cluster(self.nodes, self.queues, **policy) for _ in range(2 if monkeypatch is not None else 1)]
+        if monkeypatch is not None:
+            self.decide_plainly(self.states[1], monkeypatch)
+        self.both("upsert_class", ServiceClass("prompt", max_wait=400.0))
+        self.pods, self.bound, self.leaving = {}, set(), {}
+        self.passed = self.tried = 0
+
+    @staticmethod
+    def decide_plainly(plain, monkeypatch):
+        known = backoff.note_refused
         monkeypatch.setattr(backoff, "note_refused", lambda state, *more: None if state is plain else known(state, *more))
         later = PreemptionPolicy.may_only_take_later  # by the plain rule every victim is asked about
         monkeypatch.setattr(
             PreemptionPolicy, "may_only_take_later", lambda policy, kind: policy.state is not plain and later(policy, kind)
         )
-        self.both("upsert_class", ServiceClass("prompt", max_wait=400.0))
-        self.pods, self.bound, self.leaving = {}, set(), {}
-        self.passed = self.tried = 0
+        # What no row holds is passed over one by one, as by the plain rule, and not at once.
+        monkeypatch.setattr(BackoffClasses, "holds_any", lambda _: True)
 
     def node(self, name, **more):
         rnd = self.rnd
@@ -171,11 +181,16 @@ class Twins:
         for uid in [uid for uid, at in self.leaving.items() if at <= self.now]:
             self.goes(uid)
         plans = [run(state, self.now) for state in self.states]
-        first, second = (without_texts(plan) for plan in plans)
-        assert first == second, f"at {self.now}"
-        assert searches(self.states[0]) == searches(self.states[1]), f"at {self.now}"
+        for plan, state in zip(plans[1:], self.states[1:], strict=True):
+            assert without_texts(plans[0]) == without_texts(plan), f"at {self.now}"
+            assert searches(self.states[0]) == searches(state), f"at {self.now}"
         for state in self.states:
             invariants.check(state)
+            for pending_class in state.queues.waiting.backoff:
+                first = pending_class.first()
+                assert first is None or first.tasks[0].ranking.best() in {-1, *state.nodes.gained}, (
+                    f"a place is left at {self.now}"
+                )
         self.carry_out(plans[0])
 
     def carry_out(self, decided):
@@ -201,7 +216,7 @@ class Twins:
             self.both("upsert_pod", self.pods[uid])
 
 
-def play(seed, monkeypatch, steps=120):
+def play(seed, monkeypatch=None, steps=120):
     twins = Twins(seed, monkeypatch)
     for _ in range(twins.rnd.choice([0, 20, 60])):
         twins.comes()
@@ -218,6 +233,17 @@ def play(seed, monkeypatch, steps=120):
 @pytest.mark.parametrize("seed", range(24))
 def test_classes_in_backoff_are_decided_on_as_by_the_plain_rule(seed, monkeypatch):
     play(seed, monkeypatch)
+
+
+@pytest.mark.parametrize("seed", range(100, 124))
+def test_no_place_is_left_for_a_class_in_backoff(seed):
+    play(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1024, 3024))
+def test_no_place_is_left_for_a_class_in_backoff_in_many_worlds(seed):
+    play(seed)
 
 
 @pytest.mark.slow

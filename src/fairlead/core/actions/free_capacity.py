@@ -72,11 +72,24 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
             search.budgets = answer
         else:
             plan = answer
-    search.vain = 0 if plan else search.vain + 1
-    search.backoff_until = now + state.policy.search_rest(search.vain)
+    rest(state, unit, 0 if plan else search.vain + 1, now)
     search.check_at = again
     state.queues.waiting.note_blocked(pending_class, blocking.blocked_by)
     return plan or search.budgets
+
+
+def searches_in_vain(unit: Unit) -> int:
+    """How many searches in a row were in vain for units of a class."""
+    pending_class = pending_class_of(unit)
+    return pending_class.search.vain if pending_class is not None else 0
+
+
+def rest(state: ClusterState, unit: Unit, vain: int, now: float) -> None:
+    """So many searches in a row were in vain, or of no use: the more there were, the longer until the next one."""
+    pending_class = pending_class_of(unit)
+    if pending_class is not None:
+        pending_class.search.vain = vain
+        pending_class.search.backoff_until = now + state.policy.search_rest(vain)
 
 
 def _put_off(state: ClusterState, unit: Unit, pending_class: PendingClass, code: ReasonCode) -> None:

@@ -7,9 +7,9 @@ A class whose first unit has no place is unschedulable, with the reason. It is t
 - when one of the conditions in `CONDITIONS` holds, each for the reasons that it is there for;
 - at once, where that happens: another user's unit becomes its first (`Waiting.push`), or the head that blocked its queue is gone.
 
-Conditions are questions and change nothing. What was seen is one record, `PendingClass.seen`, which this file replaces; for
-classes in backoff, which are checked together (`actions.backoff`), `BackoffLines` notes it once one leaves them. What blocks a
-class is collected in its `Check`, and recorded once they were asked.
+Conditions are questions and change nothing. What was seen is one record, `PendingClass.seen`, which this file replaces. What
+blocks a class, and that a search is due for it once its backoff is over, is collected in its `Check` and recorded once they were
+asked. Classes in backoff are not checked at all (`actions.backoff`): only a place helps them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import could_free_capacity, holds_victims
 from fairlead.core.queues.searches import Seen
 from fairlead.core.queues.tree import PendingClass, pending_class_of
-from fairlead.core.queues.waiting import BlockedBy, Versions
+from fairlead.core.queues.waiting import Versions
 from fairlead.core.state.cluster import ClusterState
 
 _NO_SHARES = Seen().shares
@@ -129,12 +129,7 @@ def requeue(state: ClusterState, now: float) -> None:
     backoff.doubt(state)
     _check_all(state, waiting.others, rows, queues)
     with guard("requeue"):
-        if backoff.alone(state):
-            waiting.offer_backoff(rows)
-        else:
-            unquiet = backoff.unquiet(state)
-            _check_all(state, {each for lines in unquiet for each in lines.classes}, rows, queues)
-            backoff.offer_all(state, rows, unquiet)
+        waiting.offer_backoff(rows)
 
 
 def _check_all(state: ClusterState, pending_classes: set[PendingClass], rows: list[int], queues: set[str]) -> None:
@@ -142,11 +137,14 @@ def _check_all(state: ClusterState, pending_classes: set[PendingClass], rows: li
     waiting = state.queues.waiting
     for pending_class in sorted(pending_classes, key=PendingClass.order):
         with state.isolation.guard("requeue", pending_class):
-            helped, pending_class.seen, blocked_by = _check(state, pending_class, rows, queues)
-            # A job that came since its last search may be what blocks the victims there: tried again once that is gone.
-            waiting.note_blocked(pending_class, blocked_by)
+            helped, check = _check(state, pending_class, rows, queues)
+            if check is not None:
+                # A job that came since its last search may be what blocks the victims there: tried again once that is gone.
+                waiting.note_blocked(pending_class, check.blocking.blocked_by)
             if helped:
                 waiting.requeue(pending_class)
+            elif check is not None and check.search_due:
+                backoff.put_off(state, pending_class)
 
 
 def _may_take_own(state: ClusterState, unit: Unit) -> bool:
@@ -206,25 +204,26 @@ def _versions(state: ClusterState) -> Versions:
     )
 
 
-def _check(
-    state: ClusterState, pending_class: PendingClass, rows: list[int], freed: set[str]
-) -> tuple[bool, Seen, BlockedBy | None]:
-    """Whether something happened that could help an unschedulable class, what is seen of the state, and what blocks the class."""
-    unit, seen = pending_class.first(), pending_class.seen
+def _check(state: ClusterState, pending_class: PendingClass, rows: list[int], freed: set[str]) -> tuple[bool, Check | None]:
+    """Whether something happened that could help an unschedulable class, and what was found out; what it saw is noted."""
+    unit = pending_class.first()
     if unit is None or pending_class.unschedulable is None:
-        return True, seen, None
+        return True, None
     check = Check(state, pending_class, unit, pending_class.unschedulable, rows, freed)
     for condition in CONDITIONS:
         if condition.matters(check):
-            helps = condition.helps(check, seen)
-            seen = condition.notes(check, seen)
+            helps = condition.helps(check, pending_class.seen)
+            pending_class.seen = condition.notes(check, pending_class.seen)
             if helps:
-                return True, seen, check.blocking.blocked_by
-    return False, seen, check.blocking.blocked_by
+                return True, check
+    return False, check
 
 
 class Check:
-    """An unschedulable class while it is checked. rows: those with new capacity, freed: queues with new headroom."""
+    """An unschedulable class while it is checked. rows: those with new capacity, freed: queues with new headroom.
+
+    search_due: there may be victims for it now, or pods to be moved, which are not searched for before its backoff is over.
+    """
 
     def __init__(
         self, state: ClusterState, pending_class: PendingClass, unit: Unit, why: Reason, rows: list[int], freed: set[str]
@@ -237,6 +236,7 @@ class Check:
         self.freed = freed
         self.blocking = Blocking()
         self.preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
+        self.search_due = False
 
     @cached_property
     def preemption(self) -> PreemptionPolicy:
@@ -258,6 +258,29 @@ class Check:
     def claims(self) -> bool:
         """Whether it is below its fair share, or its user below others."""
         return self.preempts and (self.preemption.entitled or self.preemption.reclaims_from_users)
+
+    @cached_property
+    def may_reclaim(self) -> bool:
+        """Whether there is a queue, or a user of its own, from which it may reclaim something now."""
+        preemption, known = self.preemption, self.state.queues.lenders
+        return preemption.reclaims_from_users or any(
+            preemption.may_reclaim_from(lender)
+            for mine in self.pending_class.queue.path
+            for by_quota in (False, True)
+            for _, lenders in known.beside(mine, by_quota=by_quota)
+            for lender in lenders
+        )
+
+    @cached_property
+    def rests(self) -> bool:
+        """Whether a search is due for it once its backoff is over: until then only a place helps."""
+        waiting, pending_class = self.state.queues.waiting, self.pending_class
+        return pending_class in waiting.backing_off and self.state.services.now < pending_class.search.backoff_until
+
+    def may_search(self) -> bool:
+        """Whether a search is made for it when it is tried; else one is due once its backoff is over."""
+        self.search_due = self.search_due or self.state.services.now < self.pending_class.search.backoff_until
+        return not self.search_due
 
     @property
     def limited(self) -> bool:
@@ -317,6 +340,11 @@ def _lacks_place(check: Check) -> bool:
     return check.state.queues.limits.limited_by_row(check.pending_class.queue.name)
 
 
+def _may_search(check: Check) -> bool:
+    """It has no place, and no search is due for it already."""
+    return not check.rests and _lacks_place(check)
+
+
 # -- conditions --------------------------------------------------------------------------------
 
 
@@ -334,10 +362,12 @@ def _fewer_holds_exclude_it(check: Check, seen: Seen) -> bool:
 def _claim_is_gone(check: Check, seen: Seen) -> bool:
     """The job for which it is held back may have no claim any more: it waits no longer, or shares moved."""
     queues, other, pending_class = check.state.queues, check.pending_class.held_back, check.pending_class
-    if other is None or not other.alive or seen.shares[0] != queues.fair.version:
+    if other is None or not other.alive:
         return True
     theirs, demand = queues.queues[other.tasks[0].queue], queues.tree.asked_together(other.tasks[: other.need])
-    return not queues.reclaim.is_due_before(theirs, demand, pending_class.queue, pending_class.demand)
+    if not queues.reclaim.is_due_before(theirs, demand, pending_class.queue, pending_class.demand):
+        return True
+    return seen.shares[0] != queues.fair.version and check.may_search()
 
 
 def _others_need_less(check: Check, _: Seen) -> bool:
@@ -364,24 +394,36 @@ def _shares_changed(check: Check, seen: Seen) -> bool:
     if not check.claims:
         return False
     preemption = check.preemption
-    return check.shares != seen.shares or (
+    changed = check.shares != seen.shares or (
         preemption.entitled
         and any(node.name in check.freed and preemption.within_quota(node) for node in check.pending_class.queue.path)
     )
+    return changed and check.may_reclaim and check.may_search()
 
 
 def _rows_gained(check: Check, _: Seen) -> bool:
     """A row with new capacity takes it, with victims or without. Against a limit victims help anywhere."""
-    if check.preempts:
-        preemption, limited = check.preemption, check.limited
-        return any(could_free_capacity(preemption, row) or (limited and holds_victims(preemption, row)) for row in check.rows)
-    return any(ranking.fits_row(row) for ranking in check.rankings for row in check.rows)
+    if any(ranking.fits_row(row) for ranking in check.rankings for row in check.rows):
+        return True
+    if not check.preempts:
+        return False
+    preemption, limited = check.preemption, check.limited
+    return (
+        not check.rests
+        and any(could_free_capacity(preemption, row) or (limited and holds_victims(preemption, row)) for row in check.rows)
+        and check.may_search()
+    )
 
 
 def _enough_in_fragments(check: Check, _: Seen) -> bool:
     """What became free may be enough with the fragments elsewhere."""
     state, unit = check.state, check.unit
-    return bool(check.rows) and moves_from(state, unit) <= state.services.now and state.moves.enough_free(unit)
+    return (
+        bool(check.rows)
+        and moves_from(state, unit) <= state.services.now
+        and state.moves.enough_free(unit)
+        and check.may_search()
+    )
 
 
 # -- what is remembered once a condition was asked ---------------------------------------------
@@ -418,8 +460,8 @@ CONDITIONS = (
     Condition(_guaranteed_to_others, _others_need_less),
     Condition(_limited, _limit_freed),
     Condition(_lacks_place, _surroundings_changed, _surroundings),
-    Condition(_lacks_place, _shares_changed, _shares),
+    Condition(_may_search, _shares_changed, _shares),
     Condition(_lacks_place, _rows_gained),
-    Condition(_lacks_place, _enough_in_fragments),
+    Condition(_may_search, _enough_in_fragments),
 )
 """In the order in which they are asked; the first that holds is enough."""

@@ -10,7 +10,7 @@ from fairlead.core.actions import requeue
 from fairlead.core.actions.assume import begin, preempted
 from fairlead.core.actions.consolidate import Moved
 from fairlead.core.actions.deallocate import deallocate, idle_claims
-from fairlead.core.actions.free_capacity import free_capacity
+from fairlead.core.actions.free_capacity import free_capacity, rest, searches_in_vain
 from fairlead.core.actions.refusals import refuse
 from fairlead.core.actions.reserve import reserve_for
 from fairlead.core.allocation import NoCapacity, allocate
@@ -46,10 +46,12 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     yield from deallocate(idle)
     if outcome.code in _MAY_BE_TAKEN and not idle:
         # Until the transaction is made all of it can be taken back: victims run on as before.
-        mark = state.log.mark()
+        mark, vain = state.log.mark(), searches_in_vain(unit)
         plan: Plan | Moved | Reclaimed | Reason | None = free_capacity(state, unit, outcome.code, now)
         if beyond and isinstance(plan, Plan | Moved):
             plan = _plan_unless_reclaimed(state, unit, plan)
+            if isinstance(plan, Reclaimed):
+                rest(state, unit, vain + 1, now)
         if isinstance(plan, Reason | Reclaimed):
             refused = plan
         elif plan is not None:

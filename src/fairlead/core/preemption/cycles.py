@@ -10,7 +10,7 @@ Work is compared by preemption class, all of a queue that is equivalent for pree
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -166,15 +166,25 @@ class PreemptionClasses:
         key = id(work), elastic
         found = self._wanted.get(key)
         if found is None:
+            rivals = self._unschedulable if elastic or self._any_far else self._of(work.queue.pending_classes.values())
             found = self._wanted[key] = any(
-                (elastic and each.priority >= work.priority) or each.outranks(work) for each in self._unschedulable
+                (elastic and each.priority >= work.priority) or each.outranks(work) for each in rivals
             )
         return found
 
     @cached_property
+    def _any_far(self) -> bool:
+        """Whether work of some service class may take from other queues whatever the shares."""
+        return any(service.scope != "Queue" or service.express for service in self._state.services.classes.values())
+
+    @cached_property
     def _unschedulable(self) -> list[PreemptionClass]:
         """The classes of all that has no place, each once."""
-        firsts = (pending_class.first() for pending_class in self._state.queues.waiting.unschedulable)
+        return self._of(self._state.queues.waiting.unschedulable)
+
+    def _of(self, pending_classes: Iterable[PendingClass]) -> list[PreemptionClass]:
+        """The classes of those that have no place, each once."""
+        firsts = (each.first() for each in pending_classes if each.unschedulable is not None)
         works = (self.of_unit(first) for first in firsts if first is not None)
         alike = {(each.queue.name, each.priority, each.level, each.service.name, each.preempts): each for each in works}
         return list(alike.values())

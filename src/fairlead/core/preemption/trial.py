@@ -7,7 +7,7 @@ queue a lender. Then queues that were left out may not be in vain any more, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
@@ -99,15 +99,11 @@ class Trial:
         permitted, reclaims = self._claims_of(pending_class)
         return not permitted or (not reclaims and any(self._lacks_place(ranking) for ranking in pending_class.rankings))
 
-    def _groups(self, node: QueueNode) -> Collection[list[PendingClass]]:
+    def _groups(self, node: QueueNode) -> list[list[PendingClass]]:
         """What waits in a queue, together what shares and quotas say the same about."""
-        waiting = [each for each in node.pending_classes.values() if each.waiting]
         if self._by_class:
-            return [[each] for each in waiting]
-        names, groups = self._names_of(node), dict[Charge, list[PendingClass]]()
-        for each in waiting:
-            groups.setdefault(each.core_of(names), []).append(each)
-        return groups.values()
+            return [[each] for each in node.pending_classes.values() if each.waiting]
+        return node.alike_in(self._names_of(node))
 
     def _reclaims(self, group: list[PendingClass]) -> bool:
         return any(self._claims_of(each)[1] for each in self._asked(group))

@@ -32,11 +32,6 @@ class BackoffClasses:
         self.versions: tuple[int, ...] = ()
         self.rows: set[int] = set()
 
-    @property
-    def queues(self) -> list[BackoffLines]:
-        """Those of each queue."""
-        return list(self._lines.values())
-
     def __bool__(self) -> bool:
         return bool(self._lines)
 
@@ -83,18 +78,12 @@ class BackoffClasses:
         """Whether a class is in backoff and is still to be tried in this pass, if a row holds it then."""
         return pending_class in self and self._lines[pending_class.queue].is_eligible(pending_class)
 
-    def list_rows(
-        self, rows: Sequence[int], checked: Sequence[BackoffLines] = (), free: int = -1, created: float = 0.0
-    ) -> list[QueueNode]:
-        """Rows gained capacity: what one of them holds now is eligible. Returns the queues of which more is.
-
-        free: pods may be moved for what asks for no more devices, in milli, and came by `created`: that is eligible, too.
-        checked: queues for whose classes all of that was asked one by one.
-        """
+    def list_rows(self, rows: Sequence[int]) -> list[QueueNode]:
+        """Rows gained capacity: what one of them holds now is eligible. Returns the queues of which more is."""
         if not self._lines or not rows:
             return []
         self.rows.update(rows)
-        numbers = self.columns.list_rows(rows, [lines.number for lines in checked], free, created)
+        numbers = self.columns.list_rows(rows)
         found = [self._numbers[number] for number in numbers]
         for lines in found:
             lines.open_up()

@@ -8,6 +8,7 @@ import numpy as np
 
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.nodes.table import NodeTable
+from fairlead.core.pods.filters import devices
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Unit
@@ -25,7 +26,7 @@ class BackoffColumns:
         self._eligible: Mask = np.zeros(0, np.bool_)  # a row that gained capacity had enough for it then
         self._queues: Ints = np.zeros(0, np.int64)  # the queue's number
         self._terms: Ints = np.zeros(0, np.int64)  # under which nodes admit it
-        self._devices: Ints = np.zeros(0, np.int64)  # for how many it asks, in milli
+        self._counted: Mask = np.zeros(0, np.bool_)  # free amounts decide, whatever its neighbours are
         self._demand: Ints = np.zeros((4, 0), np.int64)  # by column of the nodes
         self._lines: list[Line | None] = []
         self._rankings: list[Ranking | None] = []
@@ -47,7 +48,7 @@ class BackoffColumns:
         self._ask(slot, ranking.shape)
         self._queues[slot] = queue
         self._terms[slot] = self._terms_of(ranking)
-        self._devices[slot] = ranking.shape.device_milli
+        self._counted[slot] = not ranking.shape.asks_no_device and not self._nodes.tenants.active
         self._used[slot] = True
         return slot
 
@@ -76,15 +77,9 @@ class BackoffColumns:
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def list_rows(self, rows: Sequence[int], skipped: Sequence[int], free: int, created: float) -> list[int]:
-        """What one of these rows has enough for is eligible; returns the numbers of queues of which more is.
-
-        skipped: queues of which nothing is. free: what asks for no more devices, in milli, and came by `created`, is, too.
-        """
-        among = self._used & ~self._eligible
-        if skipped:
-            among &= ~np.isin(self._queues, skipped)
-        left = np.flatnonzero(among)
+    def list_rows(self, rows: Sequence[int]) -> list[int]:
+        """What one of these rows has enough for is eligible; returns the numbers of queues of which more is."""
+        left = np.flatnonzero(self._used & ~self._eligible)
         found = []
         for row in rows:
             if not len(left):
@@ -92,8 +87,6 @@ class BackoffColumns:
             enough = self._enough(row, left)
             found.append(left[enough])
             left = left[~enough]
-        if free >= 0 and len(left):
-            found.append(self._movable(left[self._devices[left] <= free], created))
         slots = np.concatenate(found) if found else left
         self._eligible[slots] = True
         self._held = None
@@ -101,25 +94,18 @@ class BackoffColumns:
         return numbers
 
     def _enough(self, row: int, slots: Ints) -> Mask:
-        """Which of some slots ask for no more than a row has, and are admitted there; blind to devices, as searches are."""
+        """Which of some slots ask for no more than a row has, and are admitted there, also by its devices."""
         found: Mask = np.all(self._demand[:, slots] <= self._free_on([row]), axis=0)
         if found.any():
-            found = found & np.array([ranking.admits(row) for ranking in self._admitted])[self._terms[slots]]
+            found = found & np.array([self._admits(ranking, row) for ranking in self._admitted])[self._terms[slots]]
+            for place in np.flatnonzero(found & ~self._counted[slots]).tolist():
+                ranking = self._rankings[slots.item(place)]
+                found[place] = ranking is not None and ranking.fits_alone(row)
         return found
 
-    def _movable(self, slots: Ints, created: float) -> Ints:
-        """Of some slots those, with all others of their classes, of whose lines the first unit came by `created`."""
-        slots_of: dict[int, list[int]] = {}
-        movable = set()
-        for slot in slots.tolist():
-            line = self._lines[slot]
-            if line is not None:
-                owner = id(line.pending_class)
-                slots_of.setdefault(owner, []).append(slot)
-                unit = line.first()
-                if unit is not None and unit.rank.created <= created:
-                    movable.add(owner)
-        return np.array([slot for owner in movable for slot in slots_of[owner]], np.int64)
+    def _admits(self, ranking: Ranking, row: int) -> bool:
+        shape = ranking.shape
+        return ranking.admits(row) and (not shape.asks_devices or devices.fits_one(self._nodes, shape, row))
 
     def holds(self, slot: int, rows: Iterable[int]) -> bool:
         """Whether one of these rows holds a line's first unit now."""
@@ -202,7 +188,7 @@ class BackoffColumns:
             return np.concatenate([column, np.zeros(more, column.dtype)])
 
         self._used, self._eligible = grown(self._used), grown(self._eligible)
-        self._queues, self._terms, self._devices = grown(self._queues), grown(self._terms), grown(self._devices)
+        self._queues, self._terms, self._counted = grown(self._queues), grown(self._terms), grown(self._counted)
         self._demand = np.concatenate([self._demand, np.zeros((len(self._demand), more), np.int64)], axis=1)
         self._lines += [None] * more
         self._rankings += [None] * more

@@ -6,7 +6,6 @@ age. The order lasts while rows come and go: what is not eligible is put aside o
 
 from __future__ import annotations
 
-import math
 from bisect import insort
 from heapq import heapify, heappop, heapreplace
 
@@ -76,11 +75,7 @@ class _Level:
 
 
 class BackoffLines:
-    """The lines of one queue's classes in backoff. number: of the queue, in the columns.
-
-    least, most: what the smallest and the largest of them ask for, as charged; highest: the highest priority. Where classes were
-    removed they may be too wide, until as many were removed as are left.
-    """
+    """The lines of one queue's classes in backoff. number: of the queue, in the columns."""
 
     def __init__(self, node: QueueNode, columns: BackoffColumns, number: int) -> None:
         self.node = node
@@ -91,18 +86,10 @@ class BackoffLines:
         self._levels: dict[Precedence, _Level] = {}
         self._order: list[Precedence] = []
         self._entered = 0
-        self._shares: tuple[int, int] | None = None  # that were noted for all but those that came since
-        self._came: set[PendingClass] = set()
-        self.least: dict[str, int] = {}
-        self.most: dict[str, int] = {}
-        self.highest = -math.inf
-        self._removed = 0
 
     def add(self, pending_class: PendingClass) -> None:
         """A class is in backoff; no row that gained capacity before helps it."""
         slots = self.classes[pending_class] = []
-        self._came.add(pending_class)
-        self._measure(pending_class)
         level = self._levels.get(pending_class.precedence)
         if level is None:
             level = self._levels[pending_class.precedence] = _Level(self.node.users, self._columns)
@@ -117,9 +104,6 @@ class BackoffLines:
 
     def remove(self, pending_class: PendingClass) -> None:
         """A class is in backoff no longer, or is tried."""
-        if self._shares is not None and pending_class not in self._came:
-            pending_class.seen = pending_class.seen._replace(shares=self._shares)
-        self._came.discard(pending_class)
         level = self._levels[pending_class.precedence]
         for slot in self.classes.pop(pending_class):
             self._columns.release(slot)
@@ -127,22 +111,6 @@ class BackoffLines:
         if not level.entries:
             del self._levels[pending_class.precedence]
             self._order.remove(pending_class.precedence)
-        self._removed += 1
-        if self._removed > len(self.classes):
-            self._removed, self.least, self.most, self.highest = 0, {}, {}, -math.inf
-            for each in self.classes:
-                self._measure(each)
-
-    def note(self, shares: tuple[int, int] | None) -> None:
-        """What a check of each class by itself would have noted of fair shares (`Seen.shares`); None: they are checked so."""
-        self._shares = shares
-        self._came.clear()
-
-    def _measure(self, pending_class: PendingClass) -> None:
-        for name, amount in pending_class.core.items():
-            self.least[name] = min(amount, self.least.get(name, amount))
-            self.most[name] = max(amount, self.most.get(name, amount))
-        self.highest = max(self.highest, -pending_class.precedence[0])
 
     # -- eligible ------------------------------------------------------------------------------
 

@@ -113,6 +113,7 @@ class PendingClass:
         self.core_charge = demand_of(unit.tasks[: unit.need])  # what its needed members ask for
         self.core = dict(self.core_charge)
         self._core_of: tuple[frozenset[str], Charge] = frozenset(), ()
+        self.queue.alike = None
 
     def core_of(self, names: frozenset[str]) -> Charge:
         """What its needed members ask for of some resources."""
@@ -123,6 +124,8 @@ class PendingClass:
     def leave(self, unit: Unit) -> None:
         """One of its units waits no longer."""
         self.waiting -= 1
+        if not self.waiting:
+            self.queue.alike = None
         self.queue.changed[self] = None
         self.queue.pods_waiting -= self.pods
         self.queue.touch()
@@ -232,6 +235,7 @@ class QueueNode:
         self.leaving: dict[str, int] = {}  # part of what is used: of victims whose places are given away
         self.foreign: dict[str, int] = {}  # part of what is used: held by pods of other schedulers, which are never preempted
         self.pending_classes: dict[tuple[object, ...], PendingClass] = {}
+        self.alike: tuple[frozenset[str], list[list[PendingClass]]] | None = None  # see `alike_in`
         self.sweep_at = 0  # at so many pending classes those in which nothing waits are dissolved
         self.path: tuple[QueueNode, ...] = (self,)
         self.quota: dict[str, int] = {}
@@ -263,6 +267,17 @@ class QueueNode:
         if other is self or scope == "Cluster":
             return True
         return scope == "Parent" and (self.parent is None or self.parent in other.path)
+
+    def alike_in(self, names: frozenset[str]) -> list[list[PendingClass]]:
+        """The pending classes in which something waits, together those whose core asks for the same of these."""
+        known = self.alike
+        if known is None or known[0] != names:
+            groups: dict[Charge, list[PendingClass]] = {}
+            for each in self.pending_classes.values():
+                if each.waiting:
+                    groups.setdefault(each.core_of(names), []).append(each)
+            known = self.alike = names, list(groups.values())
+        return known[1]
 
     def first_refused(self) -> tuple[Unit, Reason] | None:
         """The first of those that wait in it and were tried, and why all of its pending class have no place."""

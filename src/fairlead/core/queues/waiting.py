@@ -15,7 +15,6 @@ from fairlead.api.reasons import Reason
 from fairlead.core.model.agenda import SLACK, Agenda, Timers
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.backoff import BackoffClasses
-from fairlead.core.queues.backoff_lines import BackoffLines
 from fairlead.core.queues.backoffs import Backoffs
 from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
@@ -64,7 +63,6 @@ class Waiting:
         self.backing_off = Backoffs(timers)
         self.backoff = BackoffClasses(tree.nodes)  # of the unschedulable: those that nothing but a free place helps
         self.others: set[PendingClass] = set()  # of the unschedulable: all others
-        self._listed: set[QueueNode] = set()  # of which lines may be tried, or were
         self.policies = 0  # version of queues and classes of service
 
     def push(self, name: str, unit: Unit) -> None:
@@ -80,6 +78,8 @@ class Waiting:
             pending_class = node.pending_classes[composition] = PendingClass(node, composition, unit)
         unit.pending_class = pending_class
         pending_class.waiting += 1
+        if pending_class.waiting == 1:
+            node.alike = None
         node.changed[pending_class] = None
         pending_class.elastic = pending_class.elastic or bool(unit.later)
         pending_class.of_gangs = pending_class.of_gangs or unit.gang is not None
@@ -108,6 +108,8 @@ class Waiting:
     def requeue(self, pending_class: PendingClass) -> None:
         """Something happened that could help the units of this class: they are tried again."""
         self._leave_unschedulable(pending_class)
+        if pending_class.held_back is not None and not pending_class.held_back.alive:
+            self.backing_off.end(pending_class)  # what it was held back for is gone
         pending_class.unschedulable = pending_class.held_back = None
         pending_class.queue.changed[pending_class] = None
         pending_class.queue.touch()
@@ -129,23 +131,12 @@ class Waiting:
         self.others.discard(pending_class)
         self.backoff.add(pending_class)
 
-    def offer_backoff(
-        self, rows: Sequence[int], checked: Sequence[BackoffLines] = (), free: int = -1, created: float = 0.0
-    ) -> None:
-        """Rows gained capacity: classes in backoff that they may help stand in line; see `BackoffClasses.list_rows`."""
-        nodes = self.backoff.list_rows(rows, checked, free, created)
+    def offer_backoff(self, rows: Sequence[int]) -> None:
+        """Rows gained capacity: classes in backoff that one of them may hold stand in line."""
+        nodes = self.backoff.list_rows(rows)
         for node in nodes:
             node.blocked = None
         self.order.enlist_all(nodes)
-
-    def waits_listed(self) -> bool:
-        """Whether anything waits in line but classes in backoff."""
-        while self._listed:
-            node = next(iter(self._listed))
-            if node.lines.first() is not None:
-                return True
-            self._listed.discard(node)
-        return False
 
     def policy_changed(self) -> None:
         """A queue, or a class of service, is another: limits may keep out what waits."""
@@ -296,7 +287,6 @@ class Waiting:
     def _offer(self, pending_class: PendingClass) -> None:
         """All lines of a class may be tried."""
         node = pending_class.queue
-        self._listed.add(node)
         node.lines.offer_all(pending_class)
         first = node.lines.first()
         if first is not None and (not node.listed or first.pending_class is pending_class):
@@ -304,7 +294,6 @@ class Waiting:
 
     def _offer_line(self, node: QueueNode, line: Line) -> None:
         """The first of a line in a queue may be tried."""
-        self._listed.add(node)
         node.lines.offer(line)
         if not node.listed or node.lines.first() is line.first():
             self.order.enlist(node)
@@ -335,6 +324,7 @@ class Waiting:
             for pending_class in node.pending_classes.values():
                 pending_class.waiting = sum(1 for _ in pending_class.units)
                 node.changed[pending_class] = None
+            node.alike = None
             node.pods_waiting = sum(pending_class.waiting * pending_class.pods for pending_class in node.pending_classes.values())
 
     def relist(self) -> None:
@@ -342,7 +332,6 @@ class Waiting:
         self.doubt_backoff()
         self.order.clear()
         self.order.touch_all()
-        self._listed.update(self.tree.queues.values())
         for node in self.tree.queues.values():
             node.lines.clear()
             for pending_class in list(node.pending_classes.values()):
