@@ -26,7 +26,7 @@ from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Fault, Place, Preempt
 from fairlead.core.nodes.storage import BINDS_LATE, Claim, StorageClass, Volume
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
-from fairlead.core.queues.tree import PendingClass
+from fairlead.core.queues.queue_node import PendingClass
 from fairlead.core.queues.users import UserAmounts
 from fairlead.core.state.isolation import Isolation
 from fairlead.core.state.pending import Pending

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.queues.entitlement import beyond_quota
-from fairlead.core.queues.tree import QueueNode
+from fairlead.core.queues.queue_node import QueueNode
 from tests.builders import GPU, cluster, node, pod, run
 
 

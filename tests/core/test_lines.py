@@ -8,7 +8,7 @@ from fairlead.core import invariants
 from fairlead.core.model.groups import Group
 from fairlead.core.model.queues import Queue, QueueResource, UserLimits
 from fairlead.core.model.service_classes import ServiceClass
-from fairlead.core.queues.tree import QueueNode
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.waiting import Waiting
 from tests.builders import GPU, cluster, confirm, node, pod, run
 

@@ -17,7 +17,7 @@ from fairlead.core.model.queues import Queue
 from fairlead.core.model.transactions import Fault, Place, Refuse
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.queues.lines import QueueLines
-from fairlead.core.queues.tree import QueueNode
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.state.bound import BoundPods
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.in_flight import InFlight

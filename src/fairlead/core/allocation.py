@@ -23,8 +23,8 @@ from fairlead.core.pods.filters.compute_domains import ComputeDomains
 from fairlead.core.pods.filters.network_topology import NetworkTopology
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.reservations import Hold
-from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.cluster import ClusterState
 
 _ANYWHERE = Homes({}, frozenset())

@@ -32,8 +32,8 @@ from fairlead.core.pods.capacity import Capacity, Demand
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import ELASTIC_LEVEL, Task
 from fairlead.core.queues.forecast_lines import Line, Lines, QueueOrder
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.time_slices import TimeSlice, first_times, time_slices
-from fairlead.core.queues.tree import QueueNode
 from fairlead.core.state.cluster import ClusterState
 
 _UNKNOWN = 3600.0

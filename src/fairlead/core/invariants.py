@@ -16,7 +16,7 @@ from fairlead.core.nodes.tenants import Tenants
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import PLACED, Placeholder, Task, TaskState
 from fairlead.core.queues.meters import Meter
-from fairlead.core.queues.tree import PendingClass
+from fairlead.core.queues.queue_node import PendingClass
 from fairlead.core.state.cluster import ClusterState
 
 Placed = dict[int, list[Task]]

@@ -10,7 +10,7 @@ import msgspec
 
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import ELASTIC_LEVEL, Unit
-from fairlead.core.queues.tree import QueueNode, pending_class_of
+from fairlead.core.queues.queue_node import QueueNode, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 

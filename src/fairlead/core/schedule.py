@@ -25,7 +25,7 @@ from fairlead.core.actions.spares import hand_over, refill, releasing, replace
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption import cycles, victims
-from fairlead.core.queues.tree import pending_class_of
+from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 

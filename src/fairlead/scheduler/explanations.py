@@ -19,7 +19,7 @@ from fairlead.core.explain import own
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.queue_position import Ahead, Term, ahead_of, blocked_by, line, terms
-from fairlead.core.queues.tree import QueueNode, pending_class_of
+from fairlead.core.queues.queue_node import QueueNode, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.foretold import Expected
 from fairlead.core.state.suspended import made_before, made_for

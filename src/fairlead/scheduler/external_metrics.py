@@ -27,7 +27,7 @@ from fairlead.cluster.times import timestamp
 from fairlead.core.model.selectors import matches
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task
-from fairlead.core.queues.tree import QueueNode
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.queue_metrics import METRICS, Backlog
 

@@ -14,7 +14,7 @@ import numpy as np
 from fairlead.core.model.charges import labelled, split, units_of
 from fairlead.core.model.selectors import matches
 from fairlead.core.model.units import WHOLE
-from fairlead.core.queues.tree import QueueNode
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.state.cluster import ClusterState
 
 SNAPSHOT_ACTION = "snapshot"

@@ -30,7 +30,7 @@ from fairlead.core.model.transactions import Binding, Place, Preempt
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.preemption.search import preempt
-from fairlead.core.queues.tree import pending_class_of
+from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.snapshot import snapshot
 from fairlead.scheduler.core_loop import CoreLoop

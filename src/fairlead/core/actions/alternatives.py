@@ -22,7 +22,7 @@ from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.preemption.reclaimable import reclaimer
 from fairlead.core.queues.entitlement import beyond_quota
-from fairlead.core.queues.tree import pending_class_of
+from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _Kind = tuple[object, ...]

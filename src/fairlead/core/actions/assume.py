@@ -13,7 +13,7 @@ from fairlead.core.actions.reserve import name_of
 from fairlead.core.model.transactions import Binding, Place, Preempt, Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.search import Plan, by_upstream
-from fairlead.core.queues.tree import pending_class_of
+from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.search import by_upstream
-from fairlead.core.queues.tree import PendingClass
+from fairlead.core.queues.queue_node import PendingClass
 from fairlead.core.state.cluster import ClusterState
 
 

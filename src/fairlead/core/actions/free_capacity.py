@@ -20,8 +20,8 @@ from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.override import override
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import Plan, by_upstream, preempt
+from fairlead.core.queues.queue_node import PendingClass, pending_class_of
 from fairlead.core.queues.searches import Search
-from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _DOMAINS = 8

@@ -21,9 +21,9 @@ from fairlead.core.nodes.claim_users import pools_of
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.search import by_upstream
 from fairlead.core.queues.attained import begun
+from fairlead.core.queues.queue_node import QueueNode, UnitKey, pending_class_of
 from fairlead.core.queues.reservations import HEADS, Head, Hold, Kept
 from fairlead.core.queues.reserved_devices import ReservedDevices
-from fairlead.core.queues.tree import QueueNode, UnitKey, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _MOST, _PART = 4, 8

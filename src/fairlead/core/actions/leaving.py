@@ -17,7 +17,7 @@ from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan
 from fairlead.core.preemption.victims import victims_of
-from fairlead.core.queues.tree import pending_class_of
+from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 Leaving = Sequence[tuple[Task, float]]

@@ -15,7 +15,7 @@ from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit, note_reported
 from fairlead.core.pods.waits import awaited_by
-from fairlead.core.queues.tree import QueuePosition, UnitKey
+from fairlead.core.queues.queue_node import QueuePosition, UnitKey
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.in_flight import GivenUp
 

@@ -29,8 +29,8 @@ from fairlead.core.preemption import cycles
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import could_free_capacity, holds_victims
+from fairlead.core.queues.queue_node import PendingClass, pending_class_of
 from fairlead.core.queues.searches import Seen
-from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.queues.waiting import Versions
 from fairlead.core.state.cluster import ClusterState
 

@@ -24,9 +24,9 @@ from fairlead.core.pods.filters.network_topology import depends_on_others
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.queues.attained import begun
+from fairlead.core.queues.queue_node import PendingClass, pending_class_of
 from fairlead.core.queues.reservations import Hold, key_of_job
 from fairlead.core.queues.reserved_devices import ReservedDevices
-from fairlead.core.queues.tree import PendingClass, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 REPLAN_AFTER = 120.0  # seconds; no start is expected sooner than this

@@ -18,7 +18,7 @@ from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.reclaimable import Reclaimed, Refused, goes_beyond, reclaimed_by, reclaimer
 from fairlead.core.preemption.search import Plan
-from fairlead.core.queues.tree import pending_class_of
+from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _MAY_BE_TAKEN = (

@@ -15,8 +15,8 @@ from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.search import by_upstream
 from fairlead.core.preemption.trial import Trial, may_claim
 from fairlead.core.queues.order import QueueOrder
+from fairlead.core.queues.queue_node import Key, PendingClass, QueueNode, UnitKey, pending_class_of
 from fairlead.core.queues.requests import is_hopeless
-from fairlead.core.queues.tree import Key, PendingClass, QueueNode, UnitKey, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _MOST = 256

@@ -18,7 +18,7 @@ from fairlead.core.model.charges import Charge, split, sum_of
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.entitlement import against, beyond_quota, beyond_share
-from fairlead.core.queues.tree import PendingClass, QueueNode, pending_class_of
+from fairlead.core.queues.queue_node import PendingClass, QueueNode, pending_class_of
 from fairlead.core.queues.waiting import BlockedBy
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from fairlead.core.preemption.victim import Kind, Order, Victim
 from fairlead.core.queues.attained import begun
 
 if TYPE_CHECKING:
-    from fairlead.core.queues.tree import QueueNode
+    from fairlead.core.queues.queue_node import QueueNode
     from fairlead.core.state.cluster import ClusterState
 
 _MOST_MEMBERS = 1 << 30

@@ -19,7 +19,7 @@ from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.cycles import Blocking, Cycle, preemption_classes
 from fairlead.core.preemption.victim import Kind, Victim
 from fairlead.core.queues.entitlement import Entitlement, against, beyond_quota, beyond_share, within_share
-from fairlead.core.queues.tree import QueueNode, pending_class_of
+from fairlead.core.queues.queue_node import QueueNode, pending_class_of
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState

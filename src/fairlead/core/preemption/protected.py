@@ -14,7 +14,7 @@ from fairlead.api.names import AI_PROFILE
 from fairlead.core.model.charges import Charge, split
 from fairlead.core.pods.tasks import Task
 from fairlead.core.preemption.default_preemption import by_importance
-from fairlead.core.queues.tree import QueueNode
+from fairlead.core.queues.queue_node import QueueNode
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState

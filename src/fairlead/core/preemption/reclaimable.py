@@ -26,7 +26,7 @@ from fairlead.core.preemption.search import preempt
 from fairlead.core.preemption.trial import Trial
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.entitlement import beyond_quota, within_share
-from fairlead.core.queues.tree import PendingClass, QueueNode, pending_class_of
+from fairlead.core.queues.queue_node import PendingClass, QueueNode, pending_class_of
 from fairlead.core.queues.waiting import BlockedBy
 from fairlead.core.state.cluster import ClusterState
 

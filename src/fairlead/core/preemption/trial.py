@@ -17,7 +17,7 @@ from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.policy import PreemptionPolicy
-from fairlead.core.queues.tree import PendingClass, QueueNode, pending_class_of
+from fairlead.core.queues.queue_node import PendingClass, QueueNode, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _FEW = 8  # rows that are asked about one by one
@@ -100,7 +100,7 @@ class Trial:
         return not permitted or (not reclaims and any(self._lacks_place(ranking) for ranking in pending_class.rankings))
 
     def _groups(self, node: QueueNode) -> list[list[PendingClass]]:
-        """What waits in a queue, together what shares and quotas say the same about."""
+        """What waits in a queue, together what shares and quotas treat alike."""
         if self._by_class:
             return [[each] for each in node.pending_classes.values() if each.waiting]
         return node.alike_in(self._names_of(node))

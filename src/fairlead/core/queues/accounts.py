@@ -16,7 +16,8 @@ from fairlead.core.pods.changes import Changes
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.guarantees import Guarantees
 from fairlead.core.queues.meters import Meter, wanted
-from fairlead.core.queues.tree import QueueNode, QueueTree
+from fairlead.core.queues.queue_node import QueueNode
+from fairlead.core.queues.tree import QueueTree
 
 
 class Debt(NamedTuple):

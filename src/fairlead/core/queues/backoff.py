@@ -14,7 +14,7 @@ from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.queues.backoff_columns import BackoffColumns
 from fairlead.core.queues.backoff_lines import BackoffLines
-from fairlead.core.queues.tree import PendingClass, QueueNode
+from fairlead.core.queues.queue_node import PendingClass, QueueNode
 
 
 class BackoffClasses:

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heapreplace
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.queues.backoff_columns import BackoffColumns
 from fairlead.core.queues.lines import Age, Line, Precedence
-from fairlead.core.queues.tree import PendingClass, QueueNode
+from fairlead.core.queues.queue_node import PendingClass, QueueNode
 from fairlead.core.queues.users import UserAmounts, UserHeap
 
 _Entry = tuple[Age, int, int, Line]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.core.model.agenda import Agenda, Timers
-from fairlead.core.queues.tree import PendingClass
+from fairlead.core.queues.queue_node import PendingClass
 
 
 class Backoffs:

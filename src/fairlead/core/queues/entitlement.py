@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.core.queues.tree import QueueNode
+from fairlead.core.queues.queue_node import QueueNode
 
 if TYPE_CHECKING:
     from fairlead.core.queues.shares import FairShares

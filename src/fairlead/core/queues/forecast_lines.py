@@ -17,7 +17,7 @@ from fairlead.core.model.arrays import Ints
 from fairlead.core.model.charges import Charge
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.pods.tasks import Unit
-from fairlead.core.queues.tree import PendingClass, QueueNode
+from fairlead.core.queues.queue_node import PendingClass, QueueNode
 
 QueueOrder = tuple[int, tuple[float, ...]]
 """Of two queues the smaller goes first."""

@@ -17,7 +17,7 @@ from fairlead.core.model.undo import UndoLog
 
 if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Task
-    from fairlead.core.queues.tree import QueueNode
+    from fairlead.core.queues.queue_node import QueueNode
 
 
 class Broken(NamedTuple):

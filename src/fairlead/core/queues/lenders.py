@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from fairlead.core.queues.accounts import Accounts
 from fairlead.core.queues.entitlement import beyond_quota
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.shares import FairShares
-from fairlead.core.queues.tree import QueueNode, QueueTree
+from fairlead.core.queues.tree import QueueTree
 
 _BySibling = dict[QueueNode | None, dict[QueueNode, dict[QueueNode, None]]]
 """Queue -> those directly below it -> these and all below them that lend. None: those at the root."""

@@ -16,7 +16,8 @@ from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.guarantees import Guarantees
 from fairlead.core.queues.meters import by_others
-from fairlead.core.queues.tree import QueueNode, QueueTree
+from fairlead.core.queues.queue_node import QueueNode
+from fairlead.core.queues.tree import QueueTree
 
 
 class Limits:

@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 from fairlead.core.model.agenda import SLACK
 from fairlead.core.pods.tasks import Unit
-from fairlead.core.queues.tree import Entry, Key, QueueNode, QueuePosition, Step
+from fairlead.core.queues.queue_node import Entry, Key, QueueNode, QueuePosition, Step
 
 
 class QueueOrder:

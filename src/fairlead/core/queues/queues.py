@@ -23,9 +23,10 @@ from fairlead.core.queues.accounts import Accounts
 from fairlead.core.queues.guarantees import Guarantees
 from fairlead.core.queues.lenders import Lenders
 from fairlead.core.queues.limits import Limits
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.reclaim import Reclaim
 from fairlead.core.queues.shares import FairShares
-from fairlead.core.queues.tree import QueueNode, QueueTree
+from fairlead.core.queues.tree import QueueTree
 from fairlead.core.queues.waiting import Waiting
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from fairlead.core.model.charges import Charge
 from fairlead.core.queues.entitlement import against, beyond_quota, within_share
 from fairlead.core.queues.guarantees import Guarantees
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.shares import FairShares
-from fairlead.core.queues.tree import QueueNode
 
 
 class Reclaim:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.charges import Charge
-from fairlead.core.queues.tree import PendingClass, QueueNode, QueueTree
+from fairlead.core.queues.queue_node import PendingClass, QueueNode
+from fairlead.core.queues.tree import QueueTree
 
 HOPELESS = frozenset(
     {

@@ -24,10 +24,10 @@ from fairlead.core.model.selectors import matches
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.tasks import Gang, Placeholder, Task, Unit
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.queues import Queues
 from fairlead.core.queues.reserved_devices import ReservedDevices
 from fairlead.core.queues.runtimes import RunTimes
-from fairlead.core.queues.tree import QueueNode
 
 if TYPE_CHECKING:
     from fairlead.core.dra.held import NodeState

@@ -18,13 +18,14 @@ from fairlead.core.model.charges import key_of, split
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.units import WHOLE
 from fairlead.core.queues.division import Claim, divide
+from fairlead.core.queues.queue_node import PendingClass
 from fairlead.core.queues.requests import Requests
-from fairlead.core.queues.tree import PendingClass
 from fairlead.core.queues.usage import UsageBook
 
 if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Task, Unit
-    from fairlead.core.queues.tree import QueueNode, QueueTree
+    from fairlead.core.queues.queue_node import QueueNode
+    from fairlead.core.queues.tree import QueueTree
 
 _NOTHING: dict[str, int] = {}
 _USAGE_STEP = 60.0  # seconds after which shares follow usage although nothing else happened

@@ -18,9 +18,10 @@ from fairlead.core.queues.backoff import BackoffClasses
 from fairlead.core.queues.backoffs import Backoffs
 from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
+from fairlead.core.queues.queue_node import PendingClass, QueueNode, QueuePosition, UnitKey, pending_class_of
 from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.stopped import Stop
-from fairlead.core.queues.tree import PendingClass, QueueNode, QueuePosition, QueueTree, UnitKey, pending_class_of
+from fairlead.core.queues.tree import QueueTree
 
 
 class BlockedBy(NamedTuple):

@@ -20,7 +20,7 @@ from fairlead.core.model.backoff import backoff
 from fairlead.core.model.transactions import Fault
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.pods.waits import awaited_by
-from fairlead.core.queues.tree import PendingClass, pending_class_of
+from fairlead.core.queues.queue_node import PendingClass, pending_class_of
 from fairlead.core.state.tables import Tables
 
 Subject = Unit | PendingClass | Gang | Task | list[Task] | str

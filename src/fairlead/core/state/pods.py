@@ -9,7 +9,7 @@ import msgspec
 from fairlead.core.model.pods import DeviceNeed, Pod
 from fairlead.core.nodes import claim_needs
 from fairlead.core.pods.tasks import PLACED, Task, TaskState
-from fairlead.core.queues.tree import pending_class_of
+from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.finished import FinishedPods
 from fairlead.core.state.parts import Parts
 from fairlead.core.state.tables import Tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.core.model.charges import units_of
 from fairlead.core.model.queues import QueueResource
 from fairlead.core.pods.tasks import TaskState
-from fairlead.core.queues.tree import QueueNode
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.overview.rows import Amount, Share, Shares
 

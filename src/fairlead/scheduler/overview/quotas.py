@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fairlead.core.model.charges import units_of
 from fairlead.core.model.queues import UserLimits
-from fairlead.core.queues.tree import QueueNode
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.overview.rows import Quota, QuotaAmount, User
 

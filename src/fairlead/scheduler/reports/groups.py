@@ -8,7 +8,7 @@ from fairlead.api.reasons import Reason
 from fairlead.core import explain
 from fairlead.core.model.groups import SparePlaces
 from fairlead.core.pods.tasks import Gang, Task, TaskState
-from fairlead.core.queues.tree import pending_class_of
+from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.faults import Faults
 from fairlead.scheduler.outputs import GroupStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.api.reasons import Reason
 from fairlead.core import explain
 from fairlead.core.model.queues import ForecastRecord, RunTimeRecord, UsageRecord
-from fairlead.core.queues.tree import QueueNode
+from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.faults import Faults
 from fairlead.scheduler.outputs import QueueStatus

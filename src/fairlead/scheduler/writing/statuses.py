@@ -91,7 +91,7 @@ class Statuses:
 
 
 def _still_withdraws(older: Refusal, newer: Refusal) -> Refusal:
-    """A nomination that was to be withdrawn still is: what came later does not say so again."""
+    """A nomination that was to be withdrawn still is: what came later does not repeat that."""
     return newer[0], newer[1], newer[2] or older[2]
 
 
