@@ -8,7 +8,6 @@ queue a lender. Then queues that were left out may not be in vain any more, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 
 import numpy as np
 
@@ -106,13 +105,15 @@ class Trial:
         return node.alike_in(self._names_of(node))
 
     def _reclaims(self, group: list[PendingClass]) -> bool:
-        return any(self._claims_of(each)[1] for each in self._asked(group))
+        first = _one_of(group)
+        return first is not None and self._claims_of(first)[1]
 
     def _is_group_in_vain(self, group: list[PendingClass]) -> bool:
-        for first in self._asked(group):
-            permitted, reclaims = self._claims_of(first)
-            return not permitted or (not reclaims and all(self._none_has_place(each) for each in group))
-        return True
+        first = _one_of(group)
+        if first is None:
+            return True
+        permitted, reclaims = self._claims_of(first)
+        return not permitted or (not reclaims and all(self._none_has_place(each) for each in group))
 
     def _none_has_place(self, pending_class: PendingClass) -> bool:
         """Whether none of a class has a place by itself, if limits do not stop all its users anyway."""
@@ -121,10 +122,6 @@ class Trial:
             if ranking in none:
                 return True
         return any(self._lacks_place(ranking) for ranking in pending_class.rankings) or pending_class.first() is None
-
-    def _asked(self, group: list[PendingClass]) -> Iterator[PendingClass]:
-        """One of a group that stands for all, if limits do not stop the users of all."""
-        return islice((each for each in group if each.first() is not None), 1)
 
     def _lacks_place(self, ranking: Ranking) -> bool:
         """Whether no row takes a pod, however much is placed elsewhere."""
@@ -197,6 +194,11 @@ class Trial:
                 for theirs, lenders in known.beside(mine, by_quota=by_quota):
                     if not (self.within and rivals is not None and theirs is not rivals[0]):
                         yield from lenders
+
+
+def _one_of(group: list[PendingClass]) -> PendingClass | None:
+    """One that stands for all of a group; None: limits stop the users of all."""
+    return next((each for each in group if each.first() is not None), None)
 
 
 def may_claim(state: ClusterState, node: QueueNode) -> Callable[[dict[str, int]], bool]:
