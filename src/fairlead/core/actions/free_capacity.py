@@ -46,10 +46,11 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
     if leaving and (until := enough_leaves(state, unit, leaving)) is not None:
         # No pod is evicted or moved meanwhile.
         search.backoff_until = search.awaits = until
+        search.awaited = frozenset(task.pod.uid for task, _ in leaving)
         search.budgets = None
         _put_off(state, unit, pending_class, code)
         return None
-    search.awaits = 0.0
+    search.awaits, search.given_up = 0.0, None
     if leaving and awaited_before(state, unit, now):
         leaving = []
     blocking = Blocking()
@@ -72,24 +73,27 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
             search.budgets = answer
         else:
             plan = answer
-    rest(state, unit, 0 if plan else search.vain + 1, now)
+    search.vain = 0 if plan else search.vain + 1
+    search.backoff_until = now + state.policy.search_rest(search.vain)
     search.check_at = again
     state.queues.waiting.note_blocked(pending_class, blocking.blocked_by)
     return plan or search.budgets
 
 
-def searches_in_vain(unit: Unit) -> int:
-    """How many searches in a row were in vain for units of a class."""
-    pending_class = pending_class_of(unit)
-    return pending_class.search.vain if pending_class is not None else 0
-
-
-def rest(state: ClusterState, unit: Unit, vain: int, now: float) -> None:
-    """So many searches in a row were in vain, or of no use: the more there were, the longer until the next one."""
+def give_up(state: ClusterState, unit: Unit, other: Unit, vain: int, now: float) -> None:
+    """What was found for a unit would be taken back by another: that search was in vain, too. vain: how many were before it."""
     pending_class = pending_class_of(unit)
     if pending_class is not None:
-        pending_class.search.vain = vain
-        pending_class.search.backoff_until = now + state.policy.search_rest(vain)
+        search = pending_class.search
+        search.vain, search.given_up = vain + 1, other
+        search.backoff_until = now + state.policy.search_rest(search.vain)
+
+
+def given_up_for(unit: Unit, now: float) -> Unit | None:
+    """For whom what was found for a unit was given up, if that still waits and the unit's search rests."""
+    pending_class = pending_class_of(unit)
+    other = pending_class.search.given_up if pending_class is not None and now < pending_class.search.backoff_until else None
+    return other if other is not None and other.alive else None
 
 
 def _put_off(state: ClusterState, unit: Unit, pending_class: PendingClass, code: ReasonCode) -> None:

@@ -95,6 +95,10 @@ def _again_at(state: ClusterState, pending_class: PendingClass, unit: Unit, reas
 def requeue_after_backoff(state: ClusterState, now: float) -> None:
     """Classes whose search backoff is over are tried again; so are users whom limits stop, where a search was due for them."""
     waiting = state.queues.waiting
+    for pending_class in waiting.backing_off.awaiting(now):
+        if any(uid not in state.tasks for uid in pending_class.search.awaited):
+            pending_class.search.backoff_until = pending_class.search.awaits = 0.0  # if that is not its place, it searches again
+            waiting.backing_off.add(pending_class)
     for pending_class in waiting.backing_off.over(now):
         with state.isolation.guard("requeue", pending_class):
             users, pending_class.search.put_off = pending_class.search.put_off, {}
@@ -367,7 +371,9 @@ def _claim_is_gone(check: Check, seen: Seen) -> bool:
     theirs, demand = queues.queues[other.tasks[0].queue], queues.tree.asked_together(other.tasks[: other.need])
     if not queues.reclaim.is_due_before(theirs, demand, pending_class.queue, pending_class.demand):
         return True
-    return seen.shares[0] != queues.fair.version and check.may_search()
+    if seen.shares[0] == queues.fair.version:
+        return False
+    return all(ranking.best() >= 0 for ranking in check.rankings) or check.may_search()  # a place needs no search
 
 
 def _others_need_less(check: Check, _: Seen) -> bool:

@@ -10,13 +10,13 @@ from fairlead.core.actions import requeue
 from fairlead.core.actions.assume import begin, preempted
 from fairlead.core.actions.consolidate import Moved
 from fairlead.core.actions.deallocate import deallocate, idle_claims
-from fairlead.core.actions.free_capacity import free_capacity, rest, searches_in_vain
+from fairlead.core.actions.free_capacity import free_capacity, give_up, given_up_for
 from fairlead.core.actions.refusals import refuse
 from fairlead.core.actions.reserve import reserve_for
 from fairlead.core.allocation import NoCapacity, allocate
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.preemption.reclaimable import Reclaimed, Refused, goes_beyond, reclaimed_by, reclaimer
+from fairlead.core.preemption.reclaimable import Reclaimed, Refused, goes_beyond, know_shares, reclaimed_by, reclaimer
 from fairlead.core.preemption.search import Plan
 from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
@@ -46,12 +46,13 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
     yield from deallocate(idle)
     if outcome.code in _MAY_BE_TAKEN and not idle:
         # Until the transaction is made all of it can be taken back: victims run on as before.
-        mark, vain = state.log.mark(), searches_in_vain(unit)
+        mark, pending_class = state.log.mark(), pending_class_of(unit)
+        vain = pending_class.search.vain if pending_class is not None else 0
         plan: Plan | Moved | Reclaimed | Reason | None = free_capacity(state, unit, outcome.code, now)
         if beyond and isinstance(plan, Plan | Moved):
-            plan = _plan_unless_reclaimed(state, unit, plan)
-            if isinstance(plan, Reclaimed):
-                rest(state, unit, vain + 1, now)
+            plan = _plan_unless_reclaimed(state, unit, plan, vain, now)
+        elif plan is None and (other := given_up_for(unit, now)) is not None:
+            plan = _held_back(state, unit, other)
         if isinstance(plan, Reason | Reclaimed):
             refused = plan
         elif plan is not None:
@@ -84,6 +85,7 @@ def allocated(state: ClusterState, unit: Unit, *, beyond: bool) -> list[Task] | 
     """Those placed on free capacity, or why none is. beyond: whether it goes beyond its queue's share."""
     if not beyond:
         return allocate(state, unit)
+    know_shares(state)
     mark = state.log.mark()
     return _unless_reclaimed(state, unit, allocate(state, unit), mark)
 
@@ -100,13 +102,16 @@ def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Refu
     return _held_back(state, unit, other)
 
 
-def _plan_unless_reclaimed(state: ClusterState, unit: Unit, plan: Plan | Moved) -> Plan | Moved | Reclaimed:
+def _plan_unless_reclaimed(
+    state: ClusterState, unit: Unit, plan: Plan | Moved, vain: int, now: float
+) -> Plan | Moved | Reclaimed:
     """The same for a place that others leave."""
     other = _reclaimer(state, unit, (plan.plan if isinstance(plan, Moved) else plan).placed)
     if other is None:
         return plan
     for task in unit.tasks:
         task.become(TaskState.WAITING)
+    give_up(state, unit, other, vain, now)
     return _held_back(state, unit, other)
 
 

@@ -155,6 +155,19 @@ def _without_leaving(state: ClusterState) -> AbstractContextManager[None]:
     return state.queues.fair.without(frozenset(gone.places), now)
 
 
+def know_shares(state: ClusterState) -> None:
+    """Before something is placed: the fair shares of a trial in which leaving pods have left are those without it.
+
+    They are made once, and what is placed while it still counts as waiting would be requested twice.
+    """
+    leaving = [task.pod.uid for task, _ in state.departures.leaving_soon(state.services.now)] if state.departures.going else []
+    if leaving and not state.queues.fair.knows(frozenset(leaving)):
+        mark = state.log.mark()
+        with _without_leaving(state):
+            pass
+        state.log.rollback(mark)
+
+
 def _suppose_gone(state: ClusterState) -> None:
     """In a trial: victims that are leaving are gone from their queues' accounts, and what is kept closed for them is free.
 

@@ -6,6 +6,7 @@ import math
 from typing import NamedTuple
 
 from fairlead.api.reasons import Reason
+from fairlead.core.pods.tasks import Unit
 
 
 class Seen(NamedTuple):
@@ -20,13 +21,27 @@ class Seen(NamedTuple):
 class Search:
     """What is remembered of searches for victims, and for pods to be moved, for a pending class; the actions update it."""
 
-    __slots__ = ("awaits", "backoff_until", "budgets", "check_at", "moves_again", "moves_vain", "moves_wanted", "put_off", "vain")
+    __slots__ = (
+        "awaited",
+        "awaits",
+        "backoff_until",
+        "budgets",
+        "check_at",
+        "given_up",
+        "moves_again",
+        "moves_vain",
+        "moves_wanted",
+        "put_off",
+        "vain",
+    )
 
     def __init__(self) -> None:
         self.vain = 0  # how many searches for victims in a row were in vain
         self.backoff_until = 0.0  # no search for victims before
         self.put_off: dict[str, None] = {}  # users whom a limit stops, and for whom a search was due during the backoff
         self.awaits = 0.0  # until when it is in backoff since what leaves by itself is enough for it
+        self.awaited: frozenset[str] = frozenset()  # the UIDs of that
+        self.given_up: Unit | None = None  # who would have taken back what the last search found, so that this was given up
         self.budgets: Reason | None = None  # disruption budgets that protect all victims that would be enough
         self.check_at = math.inf  # when these are overridden, or may have changed
         self.moves_vain = 0  # how many searches for pods to be moved in a row were in vain
@@ -35,5 +50,5 @@ class Search:
 
     def forget(self) -> None:
         """One of its units has a place: the next searches are not put off."""
-        self.vain, self.backoff_until = 0, 0.0
+        self.vain, self.backoff_until, self.given_up = 0, 0.0, None
         self.moves_vain, self.moves_again = 0, 0.0

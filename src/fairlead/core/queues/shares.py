@@ -83,6 +83,10 @@ class FairShares:
         self.version += 1
         return True
 
+    def knows(self, gone: frozenset[str]) -> bool:
+        """Whether the shares without pods of these UIDs were made already."""
+        return gone in self._without
+
     @contextmanager
     def without(self, gone: frozenset[str], now: float) -> Iterator[None]:
         """Within this, shares are those of a trial in which pods of these UIDs are gone; made once until shares are made anew."""

@@ -1,0 +1,129 @@
+"""Searches that rest: what ends the rest before its time, and what a job that rests is told."""
+
+import msgspec
+
+from fairlead.api.reasons import ReasonCode
+from fairlead.core.model.nodes import Taint
+from fairlead.core.model.pods import Toleration
+from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, run
+
+QUIET = {"moves_per_minute": 0.0, "reservations": 0, "share_wait": 0.0}
+HOUR = 3600.0
+
+
+def leaves_late(name, **more):
+    """A pod that was deleted and may take an hour to end."""
+    return msgspec.structs.replace(pod(name, started=0.0, grace=3600, **more), terminating=True, leaves=HOUR)
+
+
+def world(nodes, queues, pods):
+    state = cluster([node(name, labels={"n": name}, **more) for name, more in nodes.items()], **QUIET)
+    for name, quota in queues.items():
+        state.upsert_queue(queue(name, quota=quota))
+    for each in pods:
+        state.upsert_pod(each)
+    return state
+
+
+def held(name, queue_name, gpus, at, **more):
+    return pod(name, queue=queue_name, gpus=gpus, at=at, started=0.0, **more)
+
+
+def go(state, now):
+    return confirm(state, run(state, now))
+
+
+def reason(state, name):
+    unit = state.tasks[f"uid-{name}"].unit
+    why = unit.pending_class.unschedulable if unit is not None and unit.pending_class is not None else None
+    return why.code if why is not None else None
+
+
+def test_what_awaits_a_pod_searches_once_that_is_gone_and_its_place_is_taken():
+    state = world({"n0": {}, "n1": {}}, {"a": 16}, [leaves_late("late", queue="a", gpus=8, at="n0"), held("low", "a", 8, "n1")])
+    state.upsert_pod(pod("waits", queue="a", gpus=8, priority=5, created=1.0))
+    assert preempted(go(state, 1.0)) == []
+    state.upsert_pod(pod("first", queue="a", gpus=8, priority=9, created=9.0, never_preempts=True))
+    go(state, 9.0)
+    state.remove_pod("uid-late")
+    decided = go(state, 10.0)
+    assert placed(decided) == {"first": "n0"}
+    assert preempted(decided) == [["low"]]
+
+
+def test_a_job_that_is_held_back_from_a_free_place_needs_no_search_to_get_it():
+    tolerates = (Toleration("t", "Exists", "", "NoSchedule"),)
+    state = world(
+        {"n0": {}, "n1": {}, "n2": {}, "n3": {"taints": (Taint("t"),)}},
+        {"a": 4, "b": 4, "c": 20},
+        [
+            leaves_late("late", queue="c", gpus=6, at="n0"),
+            held("c0", "c", 2, "n0"),
+            held("c1", "c", 4, "n1"),
+            held("c2", "c", 4, "n2"),
+            held("c3", "c", 6, "n3", tolerations=tolerates),
+            held("a1", "a", 4, "n1"),
+            held("ends", "c", 4, "n2"),
+            pod("claims", queue="b", gpus=4, selector={"n": "n1"}, created=1.0),
+            pod("asks", queue="c", gpus=8, tolerations=tolerates, created=5.0),
+            pod("waits", queue="a", gpus=4, created=2.0),
+        ],
+    )
+    go(state, 10.0)
+    state.remove_pod("uid-ends")
+    go(state, 20.0)
+    assert reason(state, "waits") is ReasonCode.FAIR_SHARE
+    state.remove_pod("uid-asks")
+    assert placed(go(state, 30.0)) == {"waits": "n2"}
+
+
+def test_shares_without_leaving_pods_count_what_is_tried_once():
+    state = world(
+        {"n0": {}, "n1": {}, "n2": {}},
+        {"a": 4, "b": 4, "c": 16},
+        [
+            leaves_late("late", queue="c", gpus=4, at="n0"),
+            held("c0", "c", 4, "n0"),
+            held("c1", "c", 4, "n1"),
+            held("c2", "c", 4, "n2"),
+            held("a1", "a", 4, "n1"),
+            held("ends", "c", 4, "n2"),
+            pod("claims", queue="b", gpus=4, selector={"n": "n1"}, created=1.0),
+            pod("waits", queue="a", gpus=4, created=2.0),
+        ],
+    )
+    go(state, 10.0)
+    state.remove_pod("uid-ends")
+    assert placed(go(state, 20.0)) == {"waits": "n2"}
+
+
+def test_a_gang_whose_plan_was_given_up_keeps_that_reason_while_its_search_rests():
+    state = world(
+        {"n1": {}, "n2": {}, "n3": {}},
+        {"a": 4, "b": 1, "c": 19},
+        [
+            held("a1", "a", 1, "n1"),
+            held("c1", "c", 7, "n1"),
+            held("c2", "c", 4, "n2"),
+            held("a2", "a", 3, "n2"),
+            held("c3", "c", 6, "n3"),
+            held("comes-0", "c", 2, "n3"),
+            pod("claims", queue="b", gpus=1, selector={"n": "n1"}, created=1.0),
+            pod("asks", queue="c", gpus=8, created=5.0),
+        ],
+    )
+    state.upsert_group(group("gang", 2, "a"))
+    for member in range(2):
+        state.upsert_pod(pod(f"gang-{member}", queue="a", gpus=2, group="gang", priority=5, created=2.0))
+    seen, number, free = set(), 0, False
+    for second in range(200):  # on n3 two GPUs come and go: enough for a member, not for both
+        if second % 4 == 3:
+            if free:
+                number += 1
+                state.upsert_pod(pod(f"comes-{number}", queue="c", gpus=2, at="n3", started=10.0 + second))
+            else:
+                state.remove_pod(f"uid-comes-{number}")
+            free = not free
+        go(state, 10.0 + second)
+        seen.add(reason(state, "gang-0"))
+    assert seen == {ReasonCode.FAIR_SHARE}
