@@ -42,6 +42,7 @@ class Trial:
         self.over = False
         self._left_out: list[QueueNode] = []
         self._tried: list[QueueNode] = []  # that are not left out
+        self._sorted = False  # whether these are as things stand
         self._more = False  # whether members beyond their gangs' minima have come to wait
         self._no_place: set[Ranking] = set()
         self._has_place: set[Ranking] = set()  # as things stand
@@ -64,13 +65,15 @@ class Trial:
         ]
         if self.all_queues:
             return waiting
-        self._tried, self._left_out = [], []
-        for node in waiting:
-            (self._left_out if self._is_vain(node) else self._tried).append(node)
+        if not self._sorted:
+            self._sorted, self._tried, self._left_out = True, [], []
+            for node in waiting:
+                (self._left_out if self._is_vain(node) else self._tried).append(node)
         return list(self._tried)
 
     def placed(self, unit: Unit) -> None:
         """A unit that waits has found a free place."""
+        self._sorted = False
         self._has_place.clear()
         self._rows.clear()
         self._claims.clear()

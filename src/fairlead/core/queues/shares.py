@@ -263,6 +263,8 @@ class FairShares:
             while pending:
                 parent, amount = pending.pop()
                 siblings = children.get(parent, ())
+                if not capped and _most_requested(siblings, requests, resource) <= amount:
+                    continue  # enough for all, and below them
                 weights = _weights(siblings, resource)
                 claims = [
                     self._claim(node, resource, requests, now, weight) for node, weight in zip(siblings, weights, strict=True)
@@ -320,6 +322,11 @@ class FairShares:
             for resource, amount in self.tree.parts.at(each.shape, each.row)
             if resource == name and (each.shape.gpu_milli == WHOLE or name not in self.tree.nodes.gpu_resources)
         )
+
+
+def _most_requested(siblings: Sequence[QueueNode], requests: dict[str, dict[str, int]], resource: str) -> int:
+    """What queues ask for of a resource together at most, whatever their limits are."""
+    return sum(max(requests[node.name].get(resource, 0), node.foreign.get(resource, 0)) for node in siblings)
 
 
 def _weights(siblings: Sequence[QueueNode], resource: str) -> list[int | None]:
