@@ -66,7 +66,7 @@ def test_an_operator_that_is_not_trusted_says_what_to_do(cluster, plane, ann):
         refused = cluster.until(lambda: (found := condition(cluster, "hers", "Accepted"))["status"] == "False" and found)
         assert refused["reason"] == "PodsRefused"
         assert f"user {OPERATOR} may not use queue anns" in refused["message"]
-        assert "PodsRefused" in [reason for reason, _ in cluster.events("hers")]
+        cluster.until(lambda: "PodsRefused" in [reason for reason, _ in cluster.events("hers")])
         assert operator.logged("the policies do not trust this operator")
 
 

@@ -102,7 +102,7 @@ def test_a_bad_node_is_found_named_and_forgotten_when_released_and_buggy_jobs_bl
     labels = [name for name in (f"n{number}" for number in range(NODES)) if LABEL in of_node(cluster, name)[0]]
     assert labels == ["n0"]
     assert "ran elsewhere" in of_node(cluster, "n0")[1]["fairlead.dev/quarantine-reason"]
-    assert "Quarantined" in {reason for reason, _ in cluster.events("n0")}
+    cluster.until(lambda: "Quarantined" in {reason for reason, _ in cluster.events("n0")})
 
     gang(cluster, "wide", "user-1", workers=NODES)
     cluster.until(lambda: cluster.get("/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups/wide"))

@@ -49,7 +49,7 @@ def test_mixed_pods_and_gangs_taints_and_affinity(cluster):
         "0/4 nodes are available: 1 node(s) had untolerated taint {team: vision}, "
         "3 node(s) didn't match Pod's node affinity/selector."
     )
-    cluster.until(lambda: all(cluster.condition(f"giant-{i}") for i in (0, 150, 299)))
+    cluster.until(lambda: all(cluster.condition(f"giant-{i}") for i in (0, 7, 150, 299)))
     assert "whole cluster holds at most" in cluster.condition("giant-7")[1]
     cluster.until(lambda: [each for each in cluster.events("giant") if each[0] == "FailedScheduling"])
     cluster.until(lambda: len([each for each in cluster.events("ring-0") if each[0] == "Scheduled"]) == 1)

@@ -61,7 +61,7 @@ def test_a_job_gives_way_as_a_whole_and_comes_back(cluster):
     assert group["status"]["target"]["state"] == "Suspended"
     assert group["metadata"]["ownerReferences"][0]["name"] == "train"
     cluster.until(lambda: (group_of(cluster, "job-batch.train")["status"].get("reason") or {}).get("code") == "Resources")
-    assert {reason for reason, _ in cluster.events("job-batch.train")} >= {"Suspended"}
+    cluster.until(lambda: "Suspended" in {reason for reason, _ in cluster.events("job-batch.train")})
     cluster.delete("/api/v1/namespaces/default/pods/urgent")
     cluster.until(lambda: len(bound(cluster, "train")) == 3)
     assert not suspended(cluster, "train")
