@@ -127,3 +127,29 @@ def test_a_gang_whose_plan_was_given_up_keeps_that_reason_while_its_search_rests
         go(state, 10.0 + second)
         seen.add(reason(state, "gang-0"))
     assert seen == {ReasonCode.FAIR_SHARE}
+
+
+def test_reasons_follow_the_nodes():
+    state = world(
+        {"n0": {}, "n1": {}},
+        {"a": 8, "b": 8},
+        [
+            held("a1", "a", 8, "n0"),
+            held("b1", "b", 7, "n1"),
+            pod("entitled", queue="a", gpus=4, created=1.0),
+            pod("beyond", queue="b", gpus=2, created=1.0),
+        ],
+    )
+    go(state, 1.0)
+    go(state, 15.0)
+    assert {reason(state, name) for name in ("entitled", "beyond")} == {ReasonCode.RESOURCES}
+    for name in ("n0", "n1"):
+        state.upsert_node(node(name, labels={"n": name}, unschedulable=True))
+    go(state, 20.0)
+    assert state.timers.next <= 21.0
+    go(state, 21.0)
+    assert {reason(state, name) for name in ("entitled", "beyond")} == {ReasonCode.TAINTS}
+    state.upsert_node(node("n1", labels={"n": "n1"}))
+    go(state, 30.0)
+    go(state, 31.0)
+    assert {reason(state, name) for name in ("entitled", "beyond")} == {ReasonCode.RESOURCES}

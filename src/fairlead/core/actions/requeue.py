@@ -3,6 +3,7 @@
 A class whose first unit has no place is unschedulable, with the reason. It is tried again
 
 - at a time: when its search backoff ends (`requeue_after_backoff`), or from when on more may be done for it (`_again_at`);
+- soon after a node came, went or changed, since its reason may be another (`Waiting.renew_reasons`);
 - when work that blocks it no longer waits (`cycles.requeue_blocked`), or limits let its users go on (`queues.stopped`);
 - when one of the conditions in `CONDITIONS` holds, each for the reasons that it is there for;
 - at once, where that happens: another user's unit becomes its first (`Waiting.push`), or the head that blocked its queue is gone.
@@ -112,6 +113,7 @@ def requeue(state: ClusterState, now: float) -> None:
     """Classes that rows with new capacity, queues with new headroom, or others' new victims could help are tried again."""
     state.settle(now)
     nodes, freed, waiting, guard = state.nodes, state.queues.accounts.freed, state.queues.waiting, state.isolation.guard
+    waiting.renew_reasons(now)
     for pending_class in waiting.due(state.services.now):
         with guard("requeue", pending_class):
             waiting.requeue(pending_class)

@@ -23,6 +23,9 @@ from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.stopped import Stop
 from fairlead.core.queues.tree import QueueTree
 
+_RENEWED = 20.0
+"""Reasons that are found again each second after nodes changed."""
+
 
 class BlockedBy(NamedTuple):
     """The job that waits and would take a place in turn, and the victims whose place that is."""
@@ -65,6 +68,7 @@ class Waiting:
         self.backoff = BackoffClasses(tree.nodes)  # of the unschedulable: those that nothing but a free place helps
         self.others: set[PendingClass] = set()  # of the unschedulable: all others
         self.policies = 0  # version of queues and classes of service
+        self._described = tree.nodes.described  # as of which nodes classes are tried again for their reasons
 
     def push(self, name: str, unit: Unit) -> None:
         """Let a unit wait in its queue."""
@@ -138,6 +142,20 @@ class Waiting:
         for node in nodes:
             node.blocked = None
         self.order.enlist_all(nodes)
+
+    def renew_reasons(self, now: float) -> None:
+        """If a node came, went or changed: why classes have no place may be another by now, though none has one.
+
+        They are tried again for that one after the other, so many a second: many may wait, and nodes may change all the time.
+        """
+        described = self.tree.nodes.described
+        if described == self._described:
+            return
+        self._described = described
+        for number, pending_class in enumerate(sorted(self.unschedulable, key=PendingClass.order), 1):
+            at, known = now + number / _RENEWED, self._requeues.at(pending_class)
+            if known is None or known > at:
+                self._requeues.put(pending_class, at)
 
     def policy_changed(self) -> None:
         """A queue, or a class of service, is another: limits may keep out what waits."""
