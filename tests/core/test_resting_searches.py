@@ -3,6 +3,7 @@
 import msgspec
 
 from fairlead.api.reasons import ReasonCode
+from fairlead.core.actions import serve
 from fairlead.core.model.nodes import Taint
 from fairlead.core.model.pods import Toleration
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, run
@@ -75,6 +76,27 @@ def test_a_job_that_is_held_back_from_a_free_place_needs_no_search_to_get_it():
     assert reason(state, "waits") is ReasonCode.FAIR_SHARE
     state.remove_pod("uid-asks")
     assert placed(go(state, 30.0)) == {"waits": "n2"}
+
+
+def test_one_trial_holds_back_all_that_are_alike_but_for_what_is_not_scarce(monkeypatch):
+    state = world(
+        {"n0": {}, "n1": {}, "n2": {}},
+        {"a": 4, "b": 4, "c": 16},
+        [
+            held("c0", "c", 8, "n0"),
+            held("c1", "c", 4, "n1"),
+            held("c2", "c", 4, "n2"),
+            held("a1", "a", 4, "n1"),
+            pod("claims", queue="b", gpus=4, selector={"n": "n1"}, created=1.0),
+            pod("asks", queue="c", gpus=8, created=5.0),
+            *(pod(f"waits-{cpu}", queue="a", gpus=4, cpu=cpu, created=2.0) for cpu in (100, 200, 300)),
+        ],
+    )
+    trials, known = [], serve.reclaimer
+    monkeypatch.setattr(serve, "reclaimer", lambda *asked: trials.append(asked[1]) or known(*asked))
+    go(state, 10.0)
+    assert {reason(state, f"waits-{cpu}") for cpu in (100, 200, 300)} == {ReasonCode.FAIR_SHARE}
+    assert len(trials) == 1
 
 
 def test_shares_without_leaving_pods_count_what_is_tried_once():

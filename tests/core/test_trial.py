@@ -99,6 +99,34 @@ def test_the_worlds_meet_every_end_of_a_trial(monkeypatch):
     assert all(seen[what] > 10 for what in ("left out", "tried", "found", "none")), seen
 
 
+def judged(monkeypatch):
+    """Whatever is held back as what was before is tried all the same; returns how often that was."""
+    seen, known = Counter(), reclaimable.HeldBack.known
+
+    def tried(self, state, unit, placed):
+        found = known(self, state, unit, placed)
+        if found is not None:
+            seen["known"] += 1
+            assert reclaimable.reclaimer(state, unit, placed).unit is not None
+        return found
+
+    monkeypatch.setattr(reclaimable.HeldBack, "known", tried)
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_what_is_held_back_as_what_was_before_would_be_reclaimed(seed, monkeypatch):
+    judged(monkeypatch)
+    play(seed, monkeypatch, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24, 1024))
+def test_what_is_held_back_as_what_was_before_would_be_reclaimed_in_many_worlds(seed, monkeypatch):
+    judged(monkeypatch)
+    play(seed, monkeypatch, 60)
+
+
 def test_a_queue_that_may_reclaim_only_since_something_was_placed_is_tried_after_all(monkeypatch):
     """`mine` has no lender until `beside` has its place, too: then the queue above both is beyond its quota, and `first` would go."""
     seen = both(monkeypatch)

@@ -16,7 +16,7 @@ from fairlead.core.actions.reserve import reserve_for
 from fairlead.core.allocation import NoCapacity, allocate
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.preemption.reclaimable import Reclaimed, Refused, goes_beyond, know_shares, reclaimed_by, reclaimer
+from fairlead.core.preemption.reclaimable import HeldBack, Reclaimed, Refused, goes_beyond, know_shares, reclaimed_by, reclaimer
 from fairlead.core.preemption.search import Plan
 from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
@@ -86,16 +86,20 @@ def allocated(state: ClusterState, unit: Unit, *, beyond: bool) -> list[Task] | 
     if not beyond:
         return allocate(state, unit)
     know_shares(state)
+    held = state.pass_caches.get(HeldBack).as_of(state)
     mark = state.log.mark()
-    return _unless_reclaimed(state, unit, allocate(state, unit), mark)
+    return _unless_reclaimed(state, unit, allocate(state, unit), mark, held)
 
 
-def _unless_reclaimed(state: ClusterState, unit: Unit, placed: list[Task] | Refused, mark: int) -> list[Task] | Refused:
+def _unless_reclaimed(
+    state: ClusterState, unit: Unit, placed: list[Task] | Refused, mark: int, held: HeldBack
+) -> list[Task] | Refused:
     """What was just placed, or, with all taken back, why it may not start: another job would reclaim from its queue at once."""
-    other = _reclaimer(state, unit, placed) if isinstance(placed, list) else None
-    if other is None:
+    other = held.known(state, unit, placed) or _reclaimer(state, unit, placed) if isinstance(placed, list) else None
+    if other is None or not isinstance(placed, list):
         state.log.commit()
         return placed
+    held.note(state, unit, placed, other)
     state.log.rollback(mark)
     for task in unit.tasks:
         task.become(TaskState.WAITING)

@@ -19,7 +19,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.claimants import claimants
-from fairlead.core.preemption.cycles import Blocking
+from fairlead.core.preemption.cycles import Blocking, preemption_classes
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import preempt
@@ -60,6 +60,47 @@ def goes_beyond(state: ClusterState, unit: Unit) -> bool:
     wanted = dict(state.queues.tree.asked_together(unit.tasks[: unit.need])) if state.queues.tree.by_row else pending_class.core
     names = [name for name in disputed if name in wanted]
     return beyond_quota([node], names, lambda each, name: each.stays(name) + wanted[name])
+
+
+class HeldBack:
+    """For whom single pods are held back from free places, as long as queues hold the same in one pass.
+
+    What is alike for preemption, and would be charged the same of what is scarce for the same node, would be taken back as well:
+    what waits meets the same places and victims. So a free GPU that many jobs may not have costs a trial per queue, not per job.
+    """
+
+    def __init__(self, _: ClusterState) -> None:
+        self._version = -1
+        self._known: dict[tuple[object, ...], Unit] = {}
+
+    def as_of(self, state: ClusterState) -> HeldBack:
+        """The same, without what was found before queues held what they hold now."""
+        if self._version != state.queues.accounts.version:
+            self._version = state.queues.accounts.version
+            self._known.clear()
+        return self
+
+    def known(self, state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit | None:
+        """The unit that would reclaim what was just placed, as it would what was before; None: not known."""
+        key = _alike(state, unit, placed)
+        found = self._known.get(key) if key is not None else None
+        return found if found is not None and found.alive else None
+
+    def note(self, state: ClusterState, unit: Unit, placed: Sequence[Task], other: Unit) -> None:
+        """What was just placed would be reclaimed by another unit."""
+        key = _alike(state, unit, placed)
+        if key is not None:
+            self._known[key] = other
+
+
+def _alike(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> tuple[object, ...] | None:
+    """What decides who would reclaim a single pod; None: more does."""
+    pending_class, (first, *more) = pending_class_of(unit), placed
+    if more or unit.gang is not None or pending_class is None or first.shape.holds or first.pod.claims:
+        return None
+    work = preemption_classes(state).of(first, unit.level)
+    user = unit.user if pending_class.queue.policy.users_reclaim else ""
+    return id(work), user, first.row, pending_class.core_of(state.queues.fair.disputed)
 
 
 class Reclaimer(NamedTuple):
