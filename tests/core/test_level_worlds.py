@@ -233,8 +233,9 @@ STEPS = (
 )
 
 
-def live(seed, steps):
-    world = World(seed)
+def live(seed, steps, kind=World):
+    """A world of a kind after so many random steps, and once all has come to rest: then no gang waits in vain."""
+    world = kind(seed)
     for _ in range(steps):
         step = world.rnd.choice(STEPS)
         if step == "repool" and world.rnd.random() < 0.5:

@@ -15,7 +15,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.groups import Group
 from fairlead.core.model.pods import Closeness, SliceRule
 from tests.builders import GPU, pod, spec
-from tests.core.test_level_worlds import STEPS, World
+from tests.core.test_level_worlds import World, live
 
 RULES = (
     ("rack", (2,)),
@@ -154,26 +154,6 @@ def index_of(each):
     return int(dict(each.labels)["fairlead.dev/index"])
 
 
-def live(seed, steps):
-    world = Slices(seed)
-    for _ in range(steps):
-        step = world.rnd.choice(STEPS)
-        if step == "repool" and world.rnd.random() < 0.5:
-            continue
-        getattr(world, step)()
-    for uid in [uid for uid, each in world.pods.items() if each.terminating]:
-        world.pods.pop(uid)
-        world.state.remove_pod(uid)
-    for _ in range(12):
-        world.now += 600.0
-        world.write(sure=True)
-        world.decide()
-    world.write(sure=True)
-    waiting = list(world.could_start())
-    assert not waiting, f"{waiting} could start"
-    return world
-
-
 @pytest.mark.parametrize("seed", range(40))
 def test_every_slice_is_in_one_domain_and_no_gang_waits_in_vain(seed):
-    live(seed, 60)
+    live(seed, 60, Slices)

@@ -73,8 +73,7 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
             search.budgets = answer
         else:
             plan = answer
-    search.vain = 0 if plan else search.vain + 1
-    search.backoff_until = now + state.policy.search_rest(search.vain)
+    _rest(state, search, 0 if plan else search.vain + 1, now)
     search.check_at = again
     state.queues.waiting.note_blocked(pending_class, blocking.blocked_by)
     return plan or search.budgets
@@ -84,9 +83,8 @@ def give_up(state: ClusterState, unit: Unit, other: Unit, vain: int, now: float)
     """What was found for a unit would be taken back by another: that search was in vain, too. vain: how many were before it."""
     pending_class = pending_class_of(unit)
     if pending_class is not None:
-        search = pending_class.search
-        search.vain, search.given_up = vain + 1, other
-        search.backoff_until = now + state.policy.search_rest(search.vain)
+        pending_class.search.given_up = other
+        _rest(state, pending_class.search, vain + 1, now)
 
 
 def given_up_for(unit: Unit, now: float) -> Unit | None:
@@ -94,6 +92,12 @@ def given_up_for(unit: Unit, now: float) -> Unit | None:
     pending_class = pending_class_of(unit)
     other = pending_class.search.given_up if pending_class is not None and now < pending_class.search.backoff_until else None
     return other if other is not None and other.alive else None
+
+
+def _rest(state: ClusterState, search: Search, vain: int, now: float) -> None:
+    """So many searches in a row were in vain: the more, the longer until the next one."""
+    search.vain = vain
+    search.backoff_until = now + state.policy.search_rest(vain)
 
 
 def _put_off(state: ClusterState, unit: Unit, pending_class: PendingClass, code: ReasonCode) -> None:

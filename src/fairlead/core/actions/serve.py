@@ -95,8 +95,11 @@ def _unless_reclaimed(
     state: ClusterState, unit: Unit, placed: list[Task] | Refused, mark: int, held: HeldBack
 ) -> list[Task] | Refused:
     """What was just placed, or, with all taken back, why it may not start: another job would reclaim from its queue at once."""
-    other = held.known(state, unit, placed) or _reclaimer(state, unit, placed) if isinstance(placed, list) else None
-    if other is None or not isinstance(placed, list):
+    if not isinstance(placed, list):
+        state.log.commit()
+        return placed
+    other = held.known(state, unit, placed) or _reclaimer(state, unit, placed)
+    if other is None:
         state.log.commit()
         return placed
     held.note(state, unit, placed, other)

@@ -58,16 +58,6 @@ class QueueOrder:
             self.touch_all()
         return self._pick(self._top)
 
-    def lists_others(self, node: QueueNode) -> bool:
-        """Whether a queue but this one may have something to serve."""
-        for each in reversed(node.path):
-            heap = self._top if each.parent is None else each.parent.below
-            if any(entry == other.listed and other is not each for _, entry, other in heap):
-                return True
-            if each is not node and self._first(each) is not None:
-                return True
-        return any(entry == other.listed for _, entry, other in node.below)
-
     def touch_all(self) -> None:
         """No head, and no key, is known to hold."""
         for node in self.queues.values():
