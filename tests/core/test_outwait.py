@@ -1,11 +1,16 @@
 """Victims that do not end block no unit for ever, and no pod is preempted again and again for it."""
 
+import random
+
 import msgspec
 import pytest
 
 from fairlead.api.reasons import ReasonCode
+from fairlead.core.actions.outwait import _Firsts
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Warn
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, refused, run
+from tests.core.test_backoff import Twins
 
 
 def warned(transactions, event="EvictionTimedOut"):
@@ -154,3 +159,31 @@ def test_a_victim_that_does_not_answer_has_a_longer_pause_each_time():
         due = state.next_due
         now = max(now + 1.0, due if due is not None else now + 60.0)
     assert 1 <= plans <= 5
+
+
+def _asked(seed):
+    """For all that waits at some times in a random world: whether something goes before it, were it held; checked each."""
+    rnd, twins = random.Random(seed), Twins(seed)
+    if seed % 3 == 0:
+        twins.both("upsert_class", ServiceClass("prompt", levels=(100.0,), express=1))
+    for _ in range(20):
+        for _ in range(5):
+            twins.comes()
+        if rnd.random() < 0.5:
+            twins.step()
+        (state,) = twins.states
+        state.settle(twins.now)
+        waiting, firsts = state.queues.waiting, _Firsts(state)
+        classes = [each for node in state.queues.queues.values() for each in node.pending_classes.values() if each.first()]
+        for held in [each.first() for each in classes]:
+            rows = sorted(rnd.sample(range(state.nodes.count), rnd.randint(1, state.nodes.count)))
+            mine = waiting.order_key(held, held=True)[0]
+            fitting = [each.first() for each in classes if any(one.fits_row(row) for one in each.rankings for row in rows)]
+            ahead = any(waiting.order_key(first)[0] < mine for first in fitting)
+            assert firsts.go_before(list(held.tasks), rows) == ahead, f"seed {seed} at {twins.now}"
+            yield ahead
+
+
+def test_whether_what_waits_goes_before_held_tasks_is_as_by_the_order_of_all_that_waits():
+    found = [ahead for seed in range(0, 24, 2) for ahead in _asked(seed)]
+    assert 0 < sum(found) < len(found)

@@ -36,7 +36,6 @@ from fairlead.core.pods.filters import (
 from fairlead.core.pods.filters.network_topology import NetworkTopology
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.shapes import Shape
-from fairlead.core.pods.static_verdicts import StaticVerdicts
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.preemption.reclaimable import Reclaimed, Refused
 from fairlead.core.queues.reservations import Hold
@@ -58,7 +57,7 @@ def no_node(state: ClusterState, ranking: Ranking) -> Reason:
     quarantined = 0
     if not nodes.rows:
         return Reason(ReasonCode.RESOURCES, "0/0 nodes are available.", {"nodes": 0})
-    rows, refused_by_class = state.caches.get(StaticVerdicts).of(ranking)
+    rows, refused_by_class = ranking.terms.verdicts()
     if closed := len(nodes.rows) - len(rows) - sum(count for _, count in refused_by_class):
         named = (name for name, row in nodes.rows.items() if not nodes.open.item(row))
         complaints[state.bound.unread.complaint(nodes, named)] += closed

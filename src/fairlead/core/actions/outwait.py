@@ -6,6 +6,7 @@ victims' time is over it is released and planned again; the victims count where 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from fairlead.api.reasons import Reason, ReasonCode
@@ -15,7 +16,7 @@ from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit, note_reported
 from fairlead.core.pods.waits import awaited_by
-from fairlead.core.queues.queue_node import QueuePosition, UnitKey
+from fairlead.core.queues.queue_node import PendingClass, QueueNode, QueuePosition, Step
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.in_flight import GivenUp
 
@@ -81,33 +82,64 @@ def note_freed(state: ClusterState) -> None:
 
 
 class _Firsts:
-    """What goes first of what waits and some rows hold, as things stand: found once for the same rows."""
+    """Whether what waits goes before held tasks on some rows, as things stand.
+
+    A queue goes no earlier than what it holds already lets it, so most of what waits is left out by its queue.
+    """
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._known: dict[tuple[int, ...], tuple[QueuePosition, UnitKey] | None] = {}
+        self._fits: dict[tuple[int, ...], dict[Ranking, bool]] = {}
+        self._least: dict[QueueNode, Step] = {}
 
     def forget(self) -> None:
         """The state is another."""
-        self._known.clear()
+        self._fits.clear()
+        self._least.clear()
 
     def go_before(self, moving: list[Task], rows: list[int]) -> bool:
         """Whether a pending unit that one of the rows holds goes before held tasks."""
-        key = tuple(rows)
-        if key not in self._known:
-            self._known[key] = min(self._fitting(rows), default=None)
-        first = self._known[key]
-        return first is not None and first < self._state.queues.waiting.order_key(_unit(moving), held=True)
-
-    def _fitting(self, rows: list[int]) -> Iterator[tuple[QueuePosition, UnitKey]]:
-        queues, fits = self._state.queues, dict[Ranking, bool]()
+        queues, fits = self._state.queues, self._fits.setdefault(tuple(rows), {})
+        unit = _unit(moving)
+        unit.express = unit.level < self._state.services.of(moving[0]).express
+        held, _ = queues.waiting.order_key(unit, held=True)
         for node in queues.queues.values():
+            if not node.pods_waiting:
+                continue
+            goes_later = self._goes_later(node, held)
+            if goes_later and not self._state.services.any_express:
+                continue
             for pending_class in node.pending_classes.values():
-                for ranking in pending_class.rankings:
-                    if ranking not in fits:
-                        fits[ranking] = any(ranking.fits_row(row) for row in rows)
-                if any(fits[ranking] for ranking in pending_class.rankings) and (first := pending_class.first()) is not None:
-                    yield queues.waiting.order_key(first)
+                first = pending_class.first() if self._fits_one(pending_class, rows, fits) else None
+                if first is None or (goes_later and not first.express):
+                    continue
+                if queues.waiting.order.goes_before(node, first, held):
+                    return True
+        return False
+
+    def _goes_later(self, node: QueueNode, position: QueuePosition) -> bool:
+        """Whether nothing of a queue goes before a position, but for express work."""
+        priority, plain, steps = position
+        least = tuple(self._least_of(each) for each in reversed(node.path))
+        return (least[0][0], True, least) > (priority, plain, steps)
+
+    def _least_of(self, node: QueueNode) -> Step:
+        """A queue's step with what it holds already: with a unit more it is no earlier."""
+        least = self._least.get(node)
+        if least is None:
+            share = self._state.queues.fair.dominant_share(node)
+            least = self._least[node] = (-node.policy.priority, share, -node.guarantee, -math.inf, "")
+        return least
+
+    @staticmethod
+    def _fits_one(pending_class: PendingClass, rows: list[int], fits: dict[Ranking, bool]) -> bool:
+        """Whether one of the rows holds a pod of a class."""
+        for ranking in pending_class.rankings:
+            if ranking not in fits:
+                fits[ranking] = any(ranking.fits_row(row) for row in rows)
+            if fits[ranking]:
+                return True
+        return False
 
 
 def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]:

@@ -9,6 +9,7 @@ from fairlead.core.model.arrays import Ints
 
 _RING = 1 << 16
 _PLACES = np.arange(_RING)
+_GATHERED = 8  # an entry of the ring costs about as much as so many rows' stamps
 
 
 class RowChanges:
@@ -31,7 +32,10 @@ class RowChanges:
         self.end = end + 1
 
     def since(self, place: int) -> npt.NDArray[np.int32]:
-        """The rows entered into the ring from a place on, each once."""
+        """The rows entered into the ring from a place on, each once, in any order."""
+        if (self.end - place) * _GATHERED > len(self._stamp):
+            # Trials touch the same few rows over and over: to look at all rows' stamps costs less than at all entries.
+            return np.flatnonzero(self._stamp >= place).astype(np.int32)
         rows = self.ring[place : self.end]
         latest: npt.NDArray[np.int32] = rows[self._stamp[rows] == _PLACES[place : self.end]]
         return latest
@@ -40,6 +44,7 @@ class RowChanges:
         """Too much changed: every shape starts afresh."""
         self.generation += 1
         self.end = 0
+        self._stamp.fill(-1)
 
     def grow(self) -> None:
         """There are twice as many rows."""

@@ -20,9 +20,9 @@ from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.units import NOT_REQUESTED, WHOLE
 from fairlead.core.nodes.devices import DeviceFit
 from fairlead.core.nodes.name_ranks import NAME_RANK_BITS
-from fairlead.core.nodes.node_classes import CLOSED
-from fairlead.core.pods.filters import beside, devices, first_refusal, labels_read, relations, resources
+from fairlead.core.pods.filters import beside, devices, labels_read, relations, resources
 from fairlead.core.pods.filters.base import Relation, Surroundings
+from fairlead.core.pods.node_terms import NodeTerms, TermsTable
 from fairlead.core.pods.pairs import LabelSet
 from fairlead.core.pods.scores.base import Strategy
 from fairlead.core.pods.scores.numa import aligned
@@ -41,17 +41,16 @@ _KEPT_BYTES = 256 << 20
 class Ranking:
     """The score of every node for a shape. Made by `ShapeTable`; pods of one shape share it."""
 
-    def __init__(self, shape: Shape, around: Surroundings, strategy: Strategy) -> None:
+    def __init__(self, shape: Shape, terms: NodeTerms, around: Surroundings, strategy: Strategy) -> None:
         self.shape = shape
+        self.terms = terms
         self.nodes = nodes = around.nodes
         self.around = around
         self.strategy = strategy
         self._changes, self._classes, self._name_ranks = nodes.changes, nodes.classes, nodes.name_ranks
         # Upstream's scores always count what is preferred; ours put it first, where a pod prefers anything at all.
         self._wishes = shape.profile == KUBERNETES_PROFILE or shape.wants_company or bool(shape.spec.preferred_nodes)
-        self._admitted: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._need: Ints = np.zeros((0, 1), np.int64)
-        self._class_epoch = -1
         self._most = (-1, -1, 0)  # how many nodes hold at most, and of which nodes that was found
         self._rows_for_one = (-1, -1, 0)  # how many rows hold one, likewise
         self._key: Ints = np.zeros(0, np.int64)
@@ -277,31 +276,15 @@ class Ranking:
         return held
 
     def admitted(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        """For each row whether the static filters admit this shape."""
-        self._judge_classes()
-        result: npt.NDArray[np.bool_] = self._admitted[self._classes.column[rows]]
+        """For each row whether the static filters admit this shape; not to be written to."""
+        result: npt.NDArray[np.bool_] = self.terms.admitted()[rows]
         return result
 
     def admits(self, row: int) -> bool:
         """Whether the static filters admit this shape to one row."""
-        if self._class_epoch != self._classes.epoch or len(self._admitted) < len(self._classes.known):
-            self._judge_classes()
-        return self._admitted.item(self._classes.column.item(row))
+        return self.terms.admits(row)
 
     # -- upkeep --------------------------------------------------------------------------------
-
-    def _judge_classes(self) -> None:
-        classes = self._classes
-        if self._class_epoch != classes.epoch:
-            self._class_epoch = classes.epoch
-            self._admitted = np.zeros(0, np.bool_)
-        known = len(self._admitted)
-        if known < len(classes.known):
-            verdicts = [
-                number != CLOSED and first_refusal(self.shape.spec, classes.known[number]) is None
-                for number in range(known, len(classes.known))
-            ]
-            self._admitted = np.concatenate([self._admitted, np.array(verdicts, np.bool_)])
 
     def _repair(self) -> None:
         changes, strategy = self._changes, self.strategy
@@ -349,7 +332,7 @@ class Ranking:
         """The keys of all rows, in place, without gathering anything: the same as `_scores` of each."""
         nodes, shape = self.nodes, self.shape
         rows = slice(0, count)
-        ok = self.admitted(rows)
+        ok = self.admitted(rows).copy()
         for column, amount in shape.demand:
             ok &= nodes.free[column][rows] >= amount
         states = nodes.device[rows]
@@ -433,6 +416,7 @@ class ShapeTable:
         self.strategies = strategies
         self.strategy = strategies[AI_PROFILE]
         self._rankings: dict[tuple[PodSpec, LabelSet | None, str], Ranking] = {}
+        self._terms = TermsTable(around.nodes)
         self._users: dict[int, int] = {}
         self._recent: OrderedDict[int, Ranking] = OrderedDict()
         self._fits: dict[tuple[int, int], DeviceFit] = {}
@@ -449,7 +433,8 @@ class ShapeTable:
             self.around.pairs.use(labels)
             held = self.around.pairs.held(self._numbers, spec) if labels is not None else ()
             shape = Shape(self._numbers, spec, labels, profile, held, self.nodes, self._fits)
-            ranking = self._rankings[spec, labels, profile] = Ranking(shape, self.around, self.strategies[profile])
+            ranking = Ranking(shape, self._terms.of(spec), self.around, self.strategies[profile])
+            self._rankings[spec, labels, profile] = ranking
             self._numbers += 1
         number = ranking.shape.number
         self._users[number] = self._users.get(number, 0) + 1

@@ -160,9 +160,8 @@ class BackoffColumns:
             self._demand[column, slot] = amount
 
     def _terms_of(self, ranking: Ranking) -> int:
-        shape, spec = ranking.shape, ranking.shape.spec
-        wanted = (shape.gpus, shape.gpu_milli) if shape.asks_devices else ()
-        terms = wanted, spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, spec.features
+        shape = ranking.shape
+        terms = ranking.terms, (shape.gpus, shape.gpu_milli) if shape.asks_devices else ()
         number = self._numbers.get(terms)
         if number is None:
             if len(self._admitted) > 2 * (len(self._lines) - len(self._unused)) + _FIRST:

@@ -92,6 +92,18 @@ class QueueOrder:
         steps = tuple(self._step(each, unit, share or self._share) for each in reversed(node.path))
         return steps[0][0], not unit.express, steps
 
+    def goes_before(self, node: QueueNode, unit: Unit, position: QueuePosition) -> bool:
+        """Whether the position of a queue with a unit as its head comes before another: compared step by step, from the root."""
+        priority, plain, steps = position
+        mine = -node.path[-1].policy.priority, not unit.express
+        if mine != (priority, plain):
+            return mine < (priority, plain)
+        for each, theirs in zip(reversed(node.path), steps, strict=False):
+            step = self._step(each, unit, self._share)
+            if step != theirs:
+                return step < theirs
+        return len(node.path) < len(steps)
+
     def _put(self, node: QueueNode) -> None:
         """Put a queue among its siblings anew."""
         head = self._find_head(node)

@@ -52,6 +52,11 @@ class Services:
         """The classes whose work is non-preemptible and borrows nothing that is guaranteed."""
         return frozenset(name for name, service in self.classes.items() if service.mode == "Never" and not service.borrows)
 
+    @property
+    def any_express(self) -> bool:
+        """Whether there may be express work."""
+        return any(service.express for service in self.classes.values())
+
     def knows(self, name: str) -> bool:
         """Whether there is such a class."""
         return name in self.classes

@@ -47,7 +47,7 @@ _READ_ONLY = (
     "fairlead.core.queues.time_limits",
     "fairlead.core.pods.ranking",
     "fairlead.core.pods.shapes",
-    "fairlead.core.pods.static_verdicts",
+    "fairlead.core.pods.node_terms",
     "fairlead.core.nodes.tallies",
     "fairlead.core.nodes.topology",
     "fairlead.core.gang_topology",

@@ -3,14 +3,18 @@
 import random
 from collections import Counter
 
+import msgspec
 import numpy as np
 import pytest
 
 from fairlead.core.explain import no_node
 from fairlead.core.model.nodes import Taint
-from fairlead.core.pods.filters import first_refusal
-from fairlead.core.pods.static_verdicts import StaticVerdicts
-from tests.builders import cluster, node, pod
+from fairlead.core.model.pods import Toleration
+from fairlead.core.model.selectors import Requirement, SelectorTerm
+from fairlead.core.nodes.node_classes import NodeClass
+from fairlead.core.pods.filters import STATIC, first_refusal
+from fairlead.core.pods.node_terms import TermsTable
+from tests.builders import cluster, node, pod, spec
 
 _POOLS = ("a", "b", "c")
 
@@ -50,7 +54,7 @@ def test_verdicts_are_those_of_the_nodes_as_they_are(seed):
                     admitted.add(row)
                 else:
                     refused[number] += 1
-            found = state.caches.get(StaticVerdicts).of(ranking)
+            found = ranking.terms.verdicts()
             assert (set(found.admitted.tolist()), Counter(dict(found.refused))) == (admitted, refused)
             reason = no_node(state, ranking)
             assert reason.numbers["nodes"] == len(nodes.rows)
@@ -75,3 +79,42 @@ def test_scores_repaired_row_by_row_are_those_of_all_rows(seed, strategy):
         ranking.forget()
         assert np.array_equal(repaired, ranking.keys())
         assert best == ranking.best()
+
+
+class _Reads:
+    """A spec that notes which of its fields are read."""
+
+    def __init__(self, spec, read):
+        self._spec, self._read = spec, read
+
+    def __getattr__(self, name):
+        self._read.add(name)
+        return getattr(self._spec, name)
+
+
+def test_what_static_filters_read_is_all_that_terms_differ_by():
+    """Pods that differ in anything that a static filter reads share no terms."""
+    read = set()
+    given = {
+        "node_selector": (("pool", "a"),),
+        "affinity": (SelectorTerm((Requirement("pool", "In", ("a",)),)),),
+        "tolerations": (Toleration("kept", "Exists"),),
+        "features": ("f",),
+        "node_name": "n1",
+        "own_gpus": True,
+    }
+    demanding = msgspec.structs.replace(spec(gpus=1), **given)
+    here = NodeClass({"pool": "a"}, (Taint("kept", "yes", "NoSchedule"),), unschedulable=True, features=frozenset("f"), name="n1")
+    for each in STATIC:
+        each.admits(_Reads(demanding, read), here)
+    assert read == {*given, "requests"}
+    state = cluster([node("n1", gpus=8)])
+    table = TermsTable(state.nodes)
+    terms = table.of(demanding)
+    for field in given:
+        default = getattr(spec(gpus=1), field)
+        assert table.of(msgspec.structs.replace(demanding, **{field: default})) is not terms, field
+    assert table.of(msgspec.structs.replace(demanding, requests=spec(gpus=2).requests)) is not terms, "GPUs that are its own"
+    shared = msgspec.structs.replace(demanding, own_gpus=False)
+    kept = table.of(shared)
+    assert table.of(msgspec.structs.replace(shared, requests=spec(gpus=2).requests)) is kept
