@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
-from fairlead.core.actions import backoff
+from fairlead.core.actions import backoff, victimless
 from fairlead.core.model.groups import Group
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Place, Preempt, Refuse
 from fairlead.core.preemption.policy import PreemptionPolicy
+from fairlead.core.preemption.search import preempt
 from fairlead.core.queues.backoff import BackoffClasses
 from fairlead.core.queues.searches import Search
 from tests.builders import GPU, cluster, node, pod, run, spec
@@ -74,7 +75,7 @@ class Twins:
             self.decide_plainly(self.states[1], monkeypatch)
         self.both("upsert_class", ServiceClass("prompt", max_wait=400.0))
         self.pods, self.bound, self.leaving = {}, set(), {}
-        self.passed = self.tried = 0
+        self.passed = self.tried = self.searched = 0
 
     @staticmethod
     def decide_plainly(plain, monkeypatch):
@@ -191,7 +192,25 @@ class Twins:
                 assert first is None or first.tasks[0].ranking.best() in {-1, *state.nodes.gained}, (
                     f"a place is left at {self.now}"
                 )
+        if len(self.states) == 1:
+            self.nothing_is_found()
         self.carry_out(plans[0])
+
+    def nothing_is_found(self):
+        """For what is kept as without victims no search finds any, if something may not be preempted for it by now."""
+        (state,) = self.states
+        waiting = state.queues.waiting
+        for group in waiting.without_victims.groups():
+            for unit in filter(None, [each.first() for each in waiting.without_victims.alike(group)]):
+                assert unit.pending_class.search.without_victims
+                if victimless._has_some(state, group, unit):
+                    continue
+                for waited in (False, True):
+                    mark = state.log.mark()
+                    found = preempt(state, unit, waited=waited)
+                    state.log.rollback(mark)
+                    assert found is None, f"for {unit.tasks[0].pod.name} at {self.now}"
+                    self.searched += 1
 
     def carry_out(self, decided):
         rnd = self.rnd
@@ -238,6 +257,10 @@ def test_classes_in_backoff_are_decided_on_as_by_the_plain_rule(seed, monkeypatc
 @pytest.mark.parametrize("seed", range(100, 124))
 def test_no_place_is_left_for_a_class_in_backoff(seed):
     play(seed)
+
+
+def test_what_is_kept_as_without_victims_is_searched_for_by_these_worlds():
+    assert all(play(seed).searched for seed in (100, 101, 102))
 
 
 @pytest.mark.slow

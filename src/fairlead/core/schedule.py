@@ -22,6 +22,7 @@ from fairlead.core.actions.requeue import must_requeue, requeue, requeue_after_b
 from fairlead.core.actions.reserve import renew, reserve
 from fairlead.core.actions.serve import refuse_again, serve
 from fairlead.core.actions.spares import hand_over, refill, releasing, replace
+from fairlead.core.actions.victimless import go_on
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption import cycles, victims
@@ -116,6 +117,8 @@ def _next(state: ClusterState, now: float) -> Unit | None:
         unit = _first(state, now)
         if unit is None and must_requeue(state):
             requeue(state, now)
+            unit = _first(state, now)
+        if unit is None and go_on(state, now):
             unit = _first(state, now)
         if unit is None:
             state.queues.waiting.backoff.end()

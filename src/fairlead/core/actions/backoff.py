@@ -15,27 +15,36 @@ from fairlead.core.preemption.search import by_upstream
 from fairlead.core.queues.queue_node import PendingClass
 from fairlead.core.state.cluster import ClusterState
 
+_FEW_LINES = 8  # a class with more is checked by itself: to keep it with others costs as much as it has lines
+
 
 def note_refused(state: ClusterState, pending_class: PendingClass, unit: Unit, reason: Reason, now: float) -> None:
     """A class was just refused: what may help it now. unit: its first, which was tried."""
     waiting = state.queues.waiting
     pending_class.lacks_place = None
-    if reason.code is not ReasonCode.RESOURCES or not _is_plain(state, pending_class, unit):
+    if reason.code is not ReasonCode.RESOURCES or not is_plain(state, pending_class, unit):
         return
     pending_class.lacks_place = reason, _versions(state)
-    if pending_class in waiting.backing_off and now < pending_class.search.backoff_until:
+    if (pending_class in waiting.without_victims and len(pending_class.lines) <= _FEW_LINES) or (
+        pending_class in waiting.backing_off and now < pending_class.search.backoff_until
+    ):
         waiting.back_off(pending_class)
 
 
 def put_off(state: ClusterState, pending_class: PendingClass) -> None:
     """A search is due for a refused class once its backoff is over."""
-    waiting, known = state.queues.waiting, pending_class.lacks_place
-    waiting.backing_off.add(pending_class)
-    if known is not None and known[1] == _versions(state):
-        waiting.back_off(pending_class)
+    state.queues.waiting.backing_off.add(pending_class)
+    keep(state, pending_class)
 
 
-def _is_plain(state: ClusterState, pending_class: PendingClass, unit: Unit) -> bool:
+def keep(state: ClusterState, pending_class: PendingClass) -> None:
+    """Nothing but a place helps a refused class for now."""
+    known = pending_class.lacks_place
+    if known is not None and known[1] == _versions(state) and len(pending_class.lines) <= _FEW_LINES:
+        state.queues.waiting.back_off(pending_class)
+
+
+def is_plain(state: ClusterState, pending_class: PendingClass, unit: Unit) -> bool:
     """Whether a unit is a pod by itself whose place depends on no other pods, and that no limit may keep out."""
     first, queue = unit.tasks[0], pending_class.queue
     if len(unit.tasks) > 1 or unit.gang is not None or first.pod.placeholder or first.shape.holds or first.ranking.relations:
@@ -59,13 +68,14 @@ def refused_again(state: ClusterState, pending_class: PendingClass, unit: Unit, 
     """The reason for which a unit of a class that is the next would be refused as it was before; None: it must be tried."""
     waiting = state.queues.waiting
     known = pending_class.lacks_place
-    if known is None or now >= pending_class.search.backoff_until:
+    if known is None or not (pending_class.search.without_victims or now < pending_class.search.backoff_until):
         return None
     if pending_class.unreported or pending_class.late or known[1] != _versions(state) or pending_class.held_back is not None:
         return None
     if unit.tasks[0].ranking.best() >= 0:
         return None
-    waiting.backing_off.add(pending_class)
+    if not pending_class.search.without_victims:
+        waiting.backing_off.add(pending_class)
     return known[0]
 
 

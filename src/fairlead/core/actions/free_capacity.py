@@ -9,10 +9,11 @@ import math
 from functools import partial
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.actions import victimless
 from fairlead.core.actions.combine import Laid, combine, leaves_fragments
 from fairlead.core.actions.combine_claims import combine_claims, leaves_devices, wants_devices
 from fairlead.core.actions.consolidate import Moved, consolidate
-from fairlead.core.actions.leaving import awaited_before, beyond_leaving, enough_leaves
+from fairlead.core.actions.leaving import Leaving, awaited_before, beyond_leaving, enough_leaves
 from fairlead.core.actions.patience import moves_from, reclaims_from
 from fairlead.core.gang_topology import could_hold, near_of
 from fairlead.core.pods.tasks import TaskState, Unit
@@ -39,6 +40,8 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
     if pending_class is None:
         return preempt(state, unit)
     search = pending_class.search
+    if search.without_victims:
+        return None
     if now < search.backoff_until:
         _put_off(state, unit, pending_class, code)
         return search.budgets if asks else None
@@ -53,14 +56,11 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
     search.awaits, search.given_up = 0.0, None
     if leaving and awaited_before(state, unit, now):
         leaving = []
+    if victimless.is_in_vain(state, pending_class, unit, now):
+        search.without_victims = True
+        return None
     blocking = Blocking()
-    plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, blocking))
-    if plan is None and moves_from(state, unit) <= now:
-        plan = _search_moves(state, unit, search, now, blocking)
-    if plan is None and reclaims_from(state, unit) <= now:
-        plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, blocking, enforce_quota=True))
-    if plan is None and share_due(state, unit) <= now:
-        plan = beyond_leaving(state, leaving, partial(_take_share, state, unit, blocking))
+    plan = _search(state, unit, search, now, leaving, blocking)
     search.budgets, again = None, math.inf
     found = None
     if plan is None and asks:
@@ -73,10 +73,25 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
             search.budgets = answer
         else:
             plan = answer
-    _rest(state, search, 0 if plan else search.vain + 1, now)
+    if found is not None or not victimless.note(state, pending_class, unit, now, found=plan is not None):
+        _rest(state, search, 0 if plan else search.vain + 1, now)
     search.check_at = again
     state.queues.waiting.note_blocked(pending_class, blocking.blocked_by)
     return plan or search.budgets
+
+
+def _search(
+    state: ClusterState, unit: Unit, search: Search, now: float, leaving: Leaving, blocking: Blocking
+) -> Plan | Moved | None:
+    """Victims for a unit, or pods to be moved, by one rule after the other. leaving: what it need not evict."""
+    plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, blocking))
+    if plan is None and moves_from(state, unit) <= now:
+        plan = _search_moves(state, unit, search, now, blocking)
+    if plan is None and reclaims_from(state, unit) <= now:
+        plan = beyond_leaving(state, leaving, partial(_evict, state, unit, now, blocking, enforce_quota=True))
+    if plan is None and share_due(state, unit) <= now:
+        plan = beyond_leaving(state, leaving, partial(_take_share, state, unit, blocking))
+    return plan
 
 
 def give_up(state: ClusterState, unit: Unit, other: Unit, vain: int, now: float) -> None:

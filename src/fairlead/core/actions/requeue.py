@@ -21,7 +21,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.core.actions import backoff
+from fairlead.core.actions import backoff, victimless
 from fairlead.core.actions.patience import moves_from, reclaims_from
 from fairlead.core.actions.reserve import may_qualify
 from fairlead.core.pods.ranking import Ranking
@@ -30,6 +30,7 @@ from fairlead.core.preemption import cycles
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.search import could_free_capacity, holds_victims
+from fairlead.core.preemption.trial import may_reclaim
 from fairlead.core.queues.queue_node import PendingClass, pending_class_of
 from fairlead.core.queues.searches import Seen
 from fairlead.core.queues.waiting import Versions
@@ -52,6 +53,7 @@ def mark_unschedulable(state: ClusterState, pending_class: PendingClass, unit: U
         state.queues.waiting.plannable.add(pending_class)
     waiting = state.queues.waiting
     unreported = waiting.mark_unschedulable(pending_class, reason, _again_at(state, pending_class, unit, reason, now))
+    victimless.note_refused(state, pending_class, unit, reason)
     backoff.note_refused(state, pending_class, unit, reason, now)
     return unreported
 
@@ -116,6 +118,8 @@ def requeue(state: ClusterState, now: float) -> None:
     waiting.renew_reasons(now)
     for pending_class in waiting.due(state.services.now):
         with guard("requeue", pending_class):
+            waiting.without_victims.seek(pending_class)
+            waiting.may_take(pending_class)
             waiting.requeue(pending_class)
     cycles.requeue_blocked(state)
     with guard("requeue"):
@@ -127,15 +131,36 @@ def requeue(state: ClusterState, now: float) -> None:
         return
     waiting.checked = versions
     rows, queues = sorted(nodes.gained), set(freed)
+    waiting.rows_gained = waiting.rows_gained or bool(rows)
     nodes.gained.clear()
     freed.clear()
     nodes.gpu_headroom_wanted = nodes.gpu_headroom_wanted and bool(waiting.unschedulable)
     could_take = _CouldTake(state, rows) if rows else None
     waiting.retry_stopped(waiting.tree.stopped.freed(waiting.tree.queues, queues, partial(_may_take_own, state), could_take))
     backoff.doubt(state)
+    with guard("requeue"):
+        victimless.forget_empty(state)
+        _check_groups(state, rows, queues, now)
     _check_all(state, waiting.others, rows, queues)
     with guard("requeue"):
         waiting.offer_backoff(rows)
+
+
+def _check_groups(state: ClusterState, rows: list[int], queues: set[str], now: float) -> None:
+    """Where something may be preempted by now, the first of a group that something which happened could help is tried again."""
+    waiting = state.queues.waiting
+    for group in victimless.with_victims(state, now):
+        unhelped: list[Unit] = []
+        while (first := victimless.next_of(state, group, unhelped)) is not None:
+            pending_class, unit = first
+            waiting.without_victims.seek(pending_class)
+            waiting.may_take(pending_class)
+            _check_all(state, {pending_class}, rows, queues)
+            if pending_class.unschedulable is None:
+                break
+            unhelped.append(unit)
+            if pending_class not in waiting.backing_off:
+                victimless.keep(state, pending_class, group)
 
 
 def _check_all(state: ClusterState, pending_classes: set[PendingClass], rows: list[int], queues: set[str]) -> None:
@@ -268,20 +293,14 @@ class Check:
     @cached_property
     def may_reclaim(self) -> bool:
         """Whether there is a queue, or a user of its own, from which it may reclaim something now."""
-        preemption, known = self.preemption, self.state.queues.lenders
-        return preemption.reclaims_from_users or any(
-            preemption.may_reclaim_from(lender)
-            for mine in self.pending_class.queue.path
-            for by_quota in (False, True)
-            for _, lenders in known.beside(mine, by_quota=by_quota)
-            for lender in lenders
-        )
+        return self.preemption.reclaims_from_users or may_reclaim(self.preemption)
 
     @cached_property
     def rests(self) -> bool:
-        """Whether a search is due for it once its backoff is over: until then only a place helps."""
+        """Whether only a place helps: a search is due for it once its backoff is over, or nothing may be preempted for it."""
         waiting, pending_class = self.state.queues.waiting, self.pending_class
-        return pending_class in waiting.backing_off and self.state.services.now < pending_class.search.backoff_until
+        search = pending_class.search
+        return search.without_victims or (pending_class in waiting.backing_off and self.state.services.now < search.backoff_until)
 
     def may_search(self) -> bool:
         """Whether a search is made for it when it is tried; else one is due once its backoff is over."""

@@ -408,12 +408,14 @@ class PreemptionPolicy:
 
     def any_preemptible(self) -> bool:
         """Whether anything may be preemptible at all: a cheap test."""
+        return self.any_preemptible_by_rank() or self.entitled or self.reclaims_from_users
+
+    def any_preemptible_by_rank(self) -> bool:
+        """Whether anything may be, whatever queues and users hold."""
         priority = self.unit.priority
         if any(count and each < priority for each, count in self.queue.priorities.items()):
             return True
-        if self.state.pods.elastic or self.service.levels or self.service.scope != "Queue":
-            return True
-        return self.entitled or self.reclaims_from_users
+        return bool(self.state.pods.elastic or self.service.levels or self.service.scope != "Queue")
 
 
 def share_due(state: ClusterState, unit: Unit) -> float:

@@ -204,6 +204,18 @@ def _one_of(group: list[PendingClass]) -> PendingClass | None:
     return next((each for each in group if each.first() is not None), None)
 
 
+def may_reclaim(preemption: PreemptionPolicy) -> bool:
+    """Whether there is a queue from which a unit may reclaim something now."""
+    known = preemption.state.queues.lenders
+    return any(
+        preemption.may_reclaim_from(lender)
+        for mine in preemption.queue.path
+        for by_quota in (False, True)
+        for _, lenders in known.beside(mine, by_quota=by_quota)
+        for lender in lenders
+    )
+
+
 def may_claim(state: ClusterState, node: QueueNode) -> Callable[[dict[str, int]], bool]:
     """Whether a queue may be entitled to take so much from others; where nothing is scarce for it, that does not matter."""
     fair = state.queues.fair

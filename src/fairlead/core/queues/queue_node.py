@@ -115,6 +115,7 @@ class PendingClass:
         self.waiting -= 1
         if not self.waiting:
             self.queue.alike = None
+            self.queue.emptied[self] = None
         self.queue.changed[self] = None
         self.queue.pods_waiting -= self.pods
         self.queue.touch()
@@ -213,11 +214,17 @@ class QueueNode:
     """One queue: its policy, what it and its descendants hold, and its pending classes."""
 
     def __init__(
-        self, name: str, parent: QueueNode | None, stopped: StoppedLines[PendingClass], changed: dict[PendingClass, None]
+        self,
+        name: str,
+        parent: QueueNode | None,
+        stopped: StoppedLines[PendingClass],
+        changed: dict[PendingClass, None],
+        emptied: dict[PendingClass, None],
     ) -> None:
         self.name = name
         self.stopped = stopped
         self.changed = changed
+        self.emptied = emptied
         self.parent = parent
         self.policy = Queue(name)
         self.used: dict[str, int] = {}

@@ -33,6 +33,7 @@ class Search:
         "moves_wanted",
         "put_off",
         "vain",
+        "without_victims",
     )
 
     def __init__(self) -> None:
@@ -47,8 +48,10 @@ class Search:
         self.moves_vain = 0  # how many searches for pods to be moved in a row were in vain
         self.moves_again = 0.0  # no search for such pods before
         self.moves_wanted = False  # such a search was due during its backoff
+        self.without_victims = False  # nothing may be preempted for it, nor moved; see `actions.victimless`
 
     def forget(self) -> None:
         """One of its units has a place: the next searches are not put off."""
         self.vain, self.backoff_until, self.given_up = 0, 0.0, None
         self.moves_vain, self.moves_again = 0, 0.0
+        self.without_victims = False

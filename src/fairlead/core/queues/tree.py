@@ -33,6 +33,7 @@ class QueueTree:
         self.elsewhere: dict[str, str] = {}  # queues that another release of Fairlead serves, and who that is in words
         self.stopped: StoppedLines[PendingClass] = StoppedLines()
         self.changed: dict[PendingClass, None] = {}  # in which more or fewer units wait, or for another reason; see `requests`
+        self.emptied: dict[PendingClass, None] = {}  # in which nothing waited any more at some time since it was cleared
         self.version = 0  # of which queue is below which, and of their quotas and limits
         self._totals = -1  # for which capacity of the nodes percentages were worked out
         # By the victim's uid: placeholders for what it fills beyond what was given away.
@@ -94,7 +95,7 @@ class QueueTree:
         """The node of a queue; it is made where the name is new."""
         node = self.queues.get(name)
         if node is None:
-            node = self.queues[name] = QueueNode(name, None, self.stopped, self.changed)
+            node = self.queues[name] = QueueNode(name, None, self.stopped, self.changed, self.emptied)
         return node
 
     # -- policies ------------------------------------------------------------------------------

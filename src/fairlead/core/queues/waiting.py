@@ -22,6 +22,7 @@ from fairlead.core.queues.queue_node import PendingClass, QueueNode, QueuePositi
 from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.stopped import Stop
 from fairlead.core.queues.tree import QueueTree
+from fairlead.core.queues.without_victims import WithoutVictims
 
 _RENEWED = 20.0
 """Reasons that are found again each second after nodes changed."""
@@ -67,7 +68,9 @@ class Waiting:
         self.backing_off = Backoffs(timers)
         self.backoff = BackoffClasses(tree.nodes)  # of the unschedulable: those that nothing but a free place helps
         self.others: set[PendingClass] = set()  # of the unschedulable: all others
+        self.without_victims = WithoutVictims()  # of the unschedulable: those for which nothing may be preempted
         self.policies = 0  # version of queues and classes of service
+        self.rows_gained = False  # rows have new capacity since moves were sought for what nothing may be preempted for
         self._described = tree.nodes.described  # as of which nodes classes are tried again for their reasons
 
     def push(self, name: str, unit: Unit) -> None:
@@ -129,12 +132,27 @@ class Waiting:
     def _leave_unschedulable(self, pending_class: PendingClass) -> None:
         for sets in (self.unschedulable, self.gangs, self.others, self.backoff, self.held_back, self.plannable):
             sets.discard(pending_class)
+        self.without_victims.discard(pending_class)
         self._requeues.drop(pending_class)
 
     def back_off(self, pending_class: PendingClass) -> None:
         """Nothing but a free place helps an unschedulable class until its backoff is over."""
         self.others.discard(pending_class)
         self.backoff.add(pending_class)
+
+    def may_take(self, pending_class: PendingClass) -> None:
+        """Something may be preempted, or moved, for a class by now: it is checked like others, and searches when it is tried."""
+        pending_class.search.without_victims = False
+        self.without_victims.discard(pending_class)
+        if pending_class in self.backoff:
+            self.backoff.discard(pending_class)
+            self.others.add(pending_class)
+
+    def retry(self, pending_class: PendingClass, at: float) -> None:
+        """An unschedulable class is tried again at a time, if not before, although nothing happened."""
+        known = self._requeues.at(pending_class)
+        if known is None or known > at:
+            self._requeues.put(pending_class, at)
 
     def offer_backoff(self, rows: Sequence[int]) -> None:
         """Rows gained capacity: classes in backoff that one of them may hold stand in line."""
@@ -153,14 +171,16 @@ class Waiting:
             return
         self._described = described
         for number, pending_class in enumerate(sorted(self.unschedulable, key=PendingClass.order), 1):
-            at, known = now + number / _RENEWED, self._requeues.at(pending_class)
-            if known is None or known > at:
-                self._requeues.put(pending_class, at)
+            self.retry(pending_class, now + number / _RENEWED)
 
     def policy_changed(self) -> None:
         """A queue, or a class of service, is another: limits may keep out what waits."""
         self.policies += 1
         self.doubt_backoff()
+        self.without_victims.forget_facts()
+        for group in self.without_victims.groups():
+            for pending_class in list(self.without_victims.alike(group)):
+                self.may_take(pending_class)
 
     def doubt_backoff(self) -> None:
         """More may help classes in backoff: they are checked like others."""

@@ -1,0 +1,234 @@
+"""Victimless: single pods for which nothing may be preempted, whatever is where, nor moved. They are not searched for.
+
+Such a search would be in vain, and is not counted as one: it would only put off the first that need not be. So once it is known,
+only a place helps such a class (`queues.without_victims`), and it is kept with those in backoff. It is searched for again
+
+- when something may be preempted for it, and it is the first of those alike: its queue came to hold less than it deserves, or
+  something of lower priority. Others are tried after it only if they ask for less than what found nothing;
+- once all else is served, where devices are left free and pods may be moved together for it;
+- at a time from which on more may be done for it (`requeue`), or where queues or classes of service changed.
+
+What decides that is alike for most of what waits in a queue, so it is asked once for all of these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.actions import backoff
+from fairlead.core.actions.backoff import is_plain
+from fairlead.core.actions.patience import moves_from, reclaims_from
+from fairlead.core.pods.tasks import Unit
+from fairlead.core.preemption.policy import PreemptionPolicy
+from fairlead.core.preemption.trial import may_reclaim
+from fairlead.core.queues.queue_node import PendingClass, QueueNode
+from fairlead.core.queues.without_victims import Alike, Facts, Group
+from fairlead.core.state.cluster import ClusterState
+
+
+def is_in_vain(state: ClusterState, pending_class: PendingClass, unit: Unit, now: float) -> bool:
+    """Whether a search for a unit of a class is in vain, as one was just now for a unit that is alike and asks for no more."""
+    vain = state.queues.waiting.without_victims.vain_at(_as_of(state, now))
+    if not vain or not is_plain(state, pending_class, unit) or moves_from(state, unit) <= now:
+        return False
+    return any(_needs_no_less(unit, one) for one in vain.get(_group(state, pending_class, unit), ()))
+
+
+def note(state: ClusterState, pending_class: PendingClass, unit: Unit, now: float, *, found: bool) -> bool:
+    """Victims were searched for: whether there can be none, so that this was no search. found: there were some."""
+    if not is_plain(state, pending_class, unit):
+        return False
+    known, group = state.queues.waiting.without_victims, _group(state, pending_class, unit)
+    if found:
+        known.rests.pop(group, None)
+        return False
+    if moves_from(state, unit) <= now:
+        return False
+    pending_class.search.without_victims = _has_none(state, unit)
+    if not pending_class.search.without_victims:
+        known.vain_at(_as_of(state, now)).setdefault(group, []).append(unit)
+        if group in known.sought:
+            known.sought[group].vain.append(unit)
+    return pending_class.search.without_victims
+
+
+def _has_none(state: ClusterState, unit: Unit) -> bool:
+    """Whether nothing may be preempted for a unit now."""
+    if state.reserved.holds and state.reserved.against(unit.tasks[0]):
+        return False  # fewer holds may keep it out later
+    return not _may_preempt(state, unit)
+
+
+def _as_of(state: ClusterState, now: float) -> tuple[float, ...]:
+    """As of which what was found in vain is so."""
+    return now, state.queues.accounts.version, state.services.starts, state.reserved.version
+
+
+def _group(state: ClusterState, pending_class: PendingClass, unit: Unit) -> Group:
+    names = _facts(state, pending_class.queue, unit).names
+    alike = Alike(unit.priority, names, pending_class.core_of(names), unit.tasks[0].shape.device_milli)
+    return Group(pending_class.queue, alike)
+
+
+def _may_preempt(state: ClusterState, unit: Unit) -> bool:
+    if not state.policy.preempt or unit.tasks[0].pod.never_preempts:
+        return False
+    return _may_take(PreemptionPolicy(state, unit)) or (
+        reclaims_from(state, unit) < math.inf and _may_take(PreemptionPolicy(state, unit, enforce_quota=True))
+    )
+
+
+def _may_take(preemption: PreemptionPolicy) -> bool:
+    if preemption.any_preemptible_by_rank() or preemption.reclaims_from_users:
+        return True
+    return preemption.entitled and may_reclaim(preemption)
+
+
+def note_refused(state: ClusterState, pending_class: PendingClass, unit: Unit, reason: Reason) -> None:
+    """A class was just refused. What is not kept as such any more is searched for when it is tried."""
+    search = pending_class.search
+    if not search.without_victims:
+        return
+    if reason.code is ReasonCode.RESOURCES and is_plain(state, pending_class, unit):
+        state.queues.waiting.without_victims.add(pending_class, _group(state, pending_class, unit))
+    else:
+        search.without_victims = False
+
+
+def forget_empty(state: ClusterState) -> None:
+    """Where nothing waits any more nothing is kept."""
+    waiting, emptied = state.queues.waiting, state.queues.tree.emptied
+    for pending_class in emptied:
+        if not pending_class.waiting and pending_class.unschedulable is not None:
+            waiting.may_take(pending_class)
+    emptied.clear()
+
+
+def with_victims(state: ClusterState, now: float) -> Iterator[Group]:
+    """The groups for which something may be preempted by now. What rests is tried again later."""
+    waiting = state.queues.waiting
+    known = waiting.without_victims
+    for group in known.groups():
+        if not _may_have_some(state, group):
+            continue
+        one = next((unit for each in known.alike(group) if (unit := each.first()) is not None), None)
+        if one is None or not _has_some(state, group, one):
+            continue
+        _, until = known.rests.get(group, (0, 0.0))
+        if until <= now:
+            yield group
+        elif (first := next_of(state, group, ())) is not None:
+            waiting.retry(first[0], until)
+
+
+def keep(state: ClusterState, pending_class: PendingClass, group: Group) -> None:
+    """Nothing happened that could help one that was just checked."""
+    pending_class.search.without_victims = True
+    state.queues.waiting.without_victims.add(pending_class, group)
+    backoff.keep(state, pending_class)
+
+
+def _has_some(state: ClusterState, group: Group, unit: Unit) -> bool:
+    """Whether something may be preempted for those of a group, of which one is given."""
+    return _may_have_some(state, group) and (
+        group.alike.names != _facts(state, group.node, unit).names or _may_preempt(state, unit)
+    )
+
+
+def _may_have_some(state: ClusterState, group: Group) -> bool:
+    """Whether something may be: a test for every queue in every pass, which asks no more than it needs."""
+    (node, alike), fair = group, state.queues.fair
+    facts = state.queues.waiting.without_victims.facts_of(fair.version).get(node)
+    if facts is None or alike.names != facts.names or facts.in_fragments or state.pods.elastic:
+        return True
+    if node.priorities and min(node.priorities) < alike.priority:
+        return True
+    own = fair.share.get(node.name)
+    if not own or state.queues.guarantees.classes:
+        return facts.scarce
+    beyond_share = beyond_quota = False
+    for name, amount in alike.charge:
+        if name in own:
+            held = node.used.get(name, 0) + amount
+            beyond_share = beyond_share or held > own[name]
+            beyond_quota = beyond_quota or held > node.quota.get(name, 0)
+    return not (beyond_share and beyond_quota)
+
+
+def _names(state: ClusterState, node: QueueNode) -> frozenset[str]:
+    share = state.queues.fair.share
+    return frozenset(name for each in node.path for name in (*share.get(each.name, ()), *each.quota))
+
+
+def _facts(state: ClusterState, node: QueueNode, unit: Unit) -> Facts:
+    """What holds for a queue as long as shares and policies are what they are. unit: one that waits in it."""
+    fair, known = state.queues.fair, state.queues.waiting.without_victims.facts_of(state.queues.fair.version)
+    facts = known.get(node)
+    if facts is None:
+        facts = known[node] = Facts(_names(state, node), fair.scarce(node), reclaims_from(state, unit) < math.inf)
+    return facts
+
+
+def go_on(state: ClusterState, now: float) -> bool:
+    """All else is served. What victims, or pods to be moved, may be there for now is tried; whether anything is.
+
+    The more often all searches for a group were in vain, the longer until the next one.
+    """
+    waiting = state.queues.waiting
+    known, again = waiting.without_victims, _to_be_moved_for(state, now)
+    for group, sought in list(known.sought.items()):
+        more = next_of(state, group, sought.vain) if sought.vain else None
+        if more is not None and _has_some(state, group, more[1]):
+            waiting.may_take(more[0])
+            again.append(more[0])
+            continue
+        del known.sought[group]
+        if sought.vain and known.alike(group):
+            times = known.rests.get(group, (0, 0.0))[0] + 1
+            known.rests[group] = times, now + state.policy.search_rest(times)
+    for pending_class in again:
+        with state.isolation.guard("requeue", pending_class):
+            waiting.requeue(pending_class)
+    return bool(again)
+
+
+def next_of(state: ClusterState, group: Group, vain: Sequence[Unit]) -> tuple[PendingClass, Unit] | None:
+    """The first of a group for which a search need not be in vain, as those for some units were."""
+    firsts = [(each, unit) for each in state.queues.waiting.without_victims.alike(group) if (unit := each.first()) is not None]
+    left = [each for each in firsts if not any(_needs_no_less(each[1], one) for one in vain)]
+    return min(left, key=lambda each: group.node.unit_key(each[1]), default=None)
+
+
+def _needs_no_less(unit: Unit, other: Unit) -> bool:
+    """Whether a search for a unit is in vain where one for another, that is alike, was: it asks for as much, and has waited no
+    longer.
+    """
+    mine, theirs = unit.tasks[0].ranking, other.tasks[0].ranking
+    if mine.terms is not theirs.terms or unit.since < other.since:
+        return False
+    if (mine.shape.gpus, mine.shape.gpu_milli) != (theirs.shape.gpus, theirs.shape.gpu_milli):
+        return False
+    if len(mine.shape.demand) == len(theirs.shape.demand):
+        pairs = zip(mine.shape.demand, theirs.shape.demand, strict=True)
+        if all(column == other and amount >= least for (column, amount), (other, least) in pairs):
+            return True
+    asked = dict(mine.shape.demand)
+    return all(asked.get(column, 0) >= amount for column, amount in theirs.shape.demand)
+
+
+def _to_be_moved_for(state: ClusterState, now: float) -> list[PendingClass]:
+    """Those that pods may be moved for, where devices were left free since rows gained capacity."""
+    waiting, moves, found = state.queues.waiting, state.moves, []
+    gained, waiting.rows_gained = waiting.rows_gained, False
+    if not gained or not state.policy.moves_per_minute or not moves.any_free():
+        return []
+    for group in waiting.without_victims.groups():
+        if moves.free.total() < group.alike.milli:
+            continue
+        classes = waiting.without_victims.alike(group)
+        found += [each for each in classes if (unit := each.first()) is not None and moves_from(state, unit) <= now]
+    for each in found:
+        waiting.may_take(each)
+    return found

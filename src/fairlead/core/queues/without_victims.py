@@ -1,0 +1,118 @@
+"""Classes without victims: unschedulable ones for which nothing may be preempted, or for which nothing was found just now.
+
+Most often their queues hold what they deserve, and nothing of lower priority. Only a free place helps them, until that is
+otherwise: which is asked once for all of a queue that are alike in it, not for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from fairlead.core.model.charges import Charge
+from fairlead.core.pods.tasks import Unit
+from fairlead.core.queues.queue_node import PendingClass, QueueNode
+
+
+class Alike(NamedTuple):
+    """What decides whether something may be preempted for single pods of a queue.
+
+    names: the resources that shares and quotas of their queue, and of those above it, are about; charge: what is asked for of
+    these. milli: devices that are asked for, in milli.
+    """
+
+    priority: int
+    names: frozenset[str]
+    charge: Charge
+    milli: int
+
+
+class Group(NamedTuple):
+    """Those of a queue that are alike."""
+
+    node: QueueNode
+    alike: Alike
+
+
+class Sought(NamedTuple):
+    """What was tried of a group in this pass since something may be preempted for it. vain: units that found nothing."""
+
+    vain: list[Unit]
+
+
+class Facts(NamedTuple):
+    """Of a queue, for some shares: the names of `Alike`, whether something is scarce for it, whether something may be reclaimed
+    for what it is guaranteed since it is free in fragments only.
+    """
+
+    names: frozenset[str]
+    scarce: bool
+    in_fragments: bool
+
+
+class WithoutVictims:
+    """All of them, by group.
+
+    sought: groups of which some were tried in this pass. rests: how often in a row that was in vain for a group, and until when
+    none of it is tried for it.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[Group, dict[PendingClass, None]] = {}
+        self._of: dict[PendingClass, Group] = {}
+        self.sought: dict[Group, Sought] = {}
+        self.rests: dict[Group, tuple[int, float]] = {}
+        self._facts: dict[QueueNode, Facts] = {}
+        self._facts_for = -1
+        self._vain: dict[Group, list[Unit]] = {}
+        self._vain_at: tuple[float, ...] = ()
+
+    def vain_at(self, versions: tuple[float, ...]) -> dict[Group, list[Unit]]:
+        """The units for which searches were in vain as of some versions, by group; those as of others are forgotten."""
+        if self._vain_at != versions:
+            self._vain_at = versions
+            self._vain.clear()
+        return self._vain
+
+    def facts_of(self, shares: int) -> dict[QueueNode, Facts]:
+        """What was found of queues for a version of shares; what was for others is forgotten."""
+        if self._facts_for != shares:
+            self._facts_for, self._facts = shares, {}
+        return self._facts
+
+    def forget_facts(self) -> None:
+        """Queues, or classes of service, are others."""
+        self._facts_for = -1
+
+    def __contains__(self, pending_class: object) -> bool:
+        return pending_class in self._of
+
+    def add(self, pending_class: PendingClass, group: Group) -> None:
+        """Nothing may be preempted for a class."""
+        self.discard(pending_class)
+        self._of[pending_class] = group
+        self._groups.setdefault(group, {})[pending_class] = None
+
+    def discard(self, pending_class: PendingClass) -> None:
+        """Something may be, or it is tried."""
+        group = self._of.pop(pending_class, None)
+        if group is None:
+            return
+        del self._groups[group][pending_class]
+        if not self._groups[group]:
+            del self._groups[group]
+            self.rests.pop(group, None)
+
+    def seek(self, pending_class: PendingClass) -> None:
+        """A class is tried: others of its group after it, if it is in vain for it but need not be for them."""
+        group = self._of.get(pending_class)
+        if group is not None:
+            self.sought.setdefault(group, Sought([]))
+
+    def alike(self, group: Group) -> Collection[PendingClass]:
+        """Those of a group."""
+        return self._groups.get(group, {}).keys()
+
+    def groups(self) -> Iterator[Group]:
+        """All of them; some may be discarded between two."""
+        return iter(list(self._groups))

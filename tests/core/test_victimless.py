@@ -1,0 +1,101 @@
+"""What nothing may be preempted for is not searched for, until something may be: then at once."""
+
+import pytest
+
+from fairlead.core.actions import free_capacity
+from tests.builders import cluster, node, placed, pod, preempted, queue, run
+
+
+@pytest.fixture
+def searched(monkeypatch):
+    """The names of pods for which victims are searched, in order."""
+    names, search = [], free_capacity._search
+    monkeypatch.setattr(
+        free_capacity, "_search", lambda state, unit, *more: names.append(unit.tasks[0].pod.name) or search(state, unit, *more)
+    )
+    return names
+
+
+def full(*queues, filled="q", **policy):
+    """One node of 8 GPUs, all of them taken by one queue, and a pod of each size that waits in it."""
+    state = cluster([node("n", gpus=8)], list(queues), **{"reservations": 0, "moves_per_minute": 0.0, **policy})
+    for number in range(8):
+        state.upsert_pod(pod(f"runs-{number}", filled, at="n", created=float(number), gpus=1))
+    run(state, 10.0)
+    return state
+
+
+def test_it_is_searched_for_once_and_not_again_while_pods_come_and_go(searched):
+    state = full(queue("q"))
+    for number, cpu in enumerate((1000, 2000, 3000)):
+        state.upsert_pod(pod(f"waits-{number}", "q", created=20.0 + number, gpus=1, cpu=cpu))
+    assert not placed(run(state, 30.0))
+    first = len(searched)
+    assert 0 < first <= 3
+    for number in range(3):
+        state.remove_pod(f"uid-runs-{number}")
+        state.upsert_pod(pod(f"instead-{number}", "q", created=1.0, gpus=1, cpu=500))
+        assert placed(run(state, 31.0 + number)).keys() == {f"instead-{number}"}
+    assert len(searched) == first
+    state.remove_pod("uid-runs-7")
+    assert placed(run(state, 40.0)).keys() == {"waits-0"}, "a free place is taken"
+
+
+def test_it_preempts_in_the_pass_in_which_its_queue_comes_to_deserve_more(searched):
+    """Searches before that were none, so that nothing is put off."""
+    state = full(queue("q", quota=8), queue("other", quota=0), filled="q")
+    state.upsert_pod(pod("waits", "other", created=20.0, gpus=1))
+    state.upsert_pod(pod("ahead", "q", created=21.0, gpus=1))
+    for number in range(20):
+        assert not preempted(run(state, 30.0 + number))
+        state.upsert_pod(pod(f"comes-{number}", "q", created=25.0 + number, gpus=8))
+    state.upsert_queue(queue("other", quota=2))
+    state.upsert_queue(queue("q", quota=6))
+    (victims,) = preempted(run(state, 60.0))
+    assert len(victims) == 1
+    assert "waits" in searched
+
+
+def test_one_that_asks_for_less_is_tried_after_one_for_which_nothing_was_found(searched):
+    """Both become entitled at once; the victims leave too little memory for the first."""
+    state = cluster(
+        [node("n", gpus=8, cpu=16_000)],
+        [queue("q", quota=4), queue("other", quota=4)],
+        reservations=0,
+        moves_per_minute=0.0,
+    )
+    for number in range(8):
+        state.upsert_pod(pod(f"runs-{number}", "q", at="n", created=float(number), gpus=1, cpu=1000, priority=0))
+    run(state, 10.0)
+    state.upsert_queue(queue("other", quota=0))
+    state.upsert_queue(queue("q", quota=8))
+    for name, created, cpu in (("large", 20.0, 15_000), ("larger", 20.5, 16_000), ("small", 21.0, 1000)):
+        state.upsert_pod(pod(name, "other", created=created, gpus=1, cpu=cpu))
+    assert not preempted(run(state, 30.0))
+    state.upsert_queue(queue("q", quota=7))
+    state.upsert_queue(queue("other", quota=1))
+    searched.clear()
+    (victims,) = preempted(run(state, 40.0))
+    assert len(victims) == 1
+    assert "small" in searched
+    assert "larger" not in searched, "it asks for more than what found nothing"
+
+
+def _device(state, number):
+    return state.tasks[f"uid-half-{number}"].devices
+
+
+def test_pods_are_moved_for_it_where_devices_are_left_free():
+    """Two halves of GPUs become free on one node; two pods of half a GPU can be put together."""
+    state = cluster([node("n", gpus=2)], [queue("q")], reservations=0, moves_per_minute=60.0, move_patience=5.0)
+    for number in range(4):
+        state.upsert_pod(pod(f"half-{number}", "q", at="n", created=float(number), gpus=1, milli=500))
+    run(state, 10.0)
+    state.upsert_pod(pod("whole", "q", created=20.0, gpus=1))
+    assert not preempted(run(state, 30.0))
+    alone = next(f"half-{number}" for number in range(1, 4) if _device(state, number) != _device(state, 0))
+    state.remove_pod("uid-half-0")
+    assert not preempted(run(state, 31.0)), "half a device is not enough"
+    state.remove_pod(f"uid-{alone}")
+    (moved,) = preempted(run(state, 32.0))
+    assert set(moved) < {f"half-{number}" for number in range(1, 4)}
