@@ -333,6 +333,15 @@ async def test_the_target_state_of_a_suspended_job_is_written_and_observed(port)
     again = msgspec.structs.replace(job, epoch=5)
     assert await port.cluster.suspend(again) == (Outcome.DONE, "")
     await port.until(lambda: port.seen(Group, name).target == Target("Suspended", 5, ("uid-train",), members))
+    placed = Resume(f"{NS}/{name}", 6, (), (), places=("n0", ""), until=1_700_000_120.0)
+    assert await port.cluster.resume(placed) == (Outcome.DONE, "")
+    kept = Target("Running", 6, ("uid-train",), members, nodes=("n0", ""), until=1_700_000_120.0)
+    await port.until(lambda: port.seen(Group, name).target == kept)
+    assert await port.cluster.resume(Resume(f"{NS}/{name}", 7, (), ())) == (Outcome.DONE, "")
+    await port.until(lambda: port.seen(Group, name).target == Target("Running", 7, ("uid-train",)))
+    assert await port.cluster.resume(msgspec.structs.replace(placed, epoch=8)) == (Outcome.DONE, "")
+    assert await port.cluster.suspend(msgspec.structs.replace(job, epoch=9)) == (Outcome.DONE, "")
+    await port.until(lambda: port.seen(Group, name).target == Target("Suspended", 9, ("uid-train",), members))
 
 
 async def test_a_group_is_made_for_a_job_that_has_none_and_only_once(port):

@@ -12,7 +12,7 @@ from fairlead.core.links.matrix import links_of
 from fairlead.core.model.pods import DeviceUse
 from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.transactions import Deallocate, Place
-from fairlead.core.state.suspended import record
+from fairlead.core.state.stand_ins import record
 from tests.builders import cluster, group, node, placed, pod, preempted, queue, refused, run, spec
 
 DRIVER = "gpu.example.com"

@@ -15,7 +15,7 @@ from fairlead.core.model.pods import DeviceUse, ExtendedRequest
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Deallocate, Place, Preempt, RequestMapping
 from fairlead.core.nodes.extended_resources import ExtendedResources, asked_for, key_of_pod
-from fairlead.core.state.suspended import record
+from fairlead.core.state.stand_ins import record
 from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, refused, run, spec
 from tests.core.test_device_claims import DRIVER, claim, either, gpus, halves, held
 

@@ -57,9 +57,10 @@ class Story:
                     self.intend(job.group, Target("Suspended", job.epoch, owners, job.members))
             elif isinstance(each, Resume):
                 self.resumed.append(each)
-                old = self.groups[each.group].target
-                owners = old.owners if old else ()
-                self.intend(each.group, Target("Running", each.epoch, owners, (), each.attained, each.since))
+                old = self.groups[each.group].target or Target("Running")
+                members = old.members if each.places else ()
+                target = Target("Running", each.epoch, old.owners, members, each.attained, each.since, each.places, each.until)
+                self.intend(each.group, target)
         invariants.check(self.state)
         return decided
 
@@ -79,6 +80,13 @@ class Story:
         self.step()
         self.delete(job)
         self.step()
+
+    def restart(self):
+        """Another scheduler begins with what exists."""
+        known = [task.pod for task in self.state.tasks.values() if not task.pod.placeholder]
+        nodes = [self.state.nodes.objects[row] for row in self.state.nodes.rows.values()]
+        self.state = cluster(nodes, (), known, self.groups.values(), patience=9e9)
+        self.state.upsert_class(PATIENT)
 
     def placeholders(self):
         return sorted(task.pod.key for task in self.state.tasks.values() if task.pod.placeholder)
@@ -249,6 +257,68 @@ def test_without_an_operator_its_pods_are_evicted_after_a_while():
     assert story.placeholders() == [], "it waits by itself"
 
 
+def suspended_for_high_and_started_anew():
+    """Two nodes, each with a job. `high` is there for which one is suspended, whose pods are not deleted before a restart."""
+    story = Story(node("m", gpus=4), node("n", gpus=4))
+    for job in ("a", "b"):
+        story.submit(job, 2, gpus=2, created=1.0)
+    story.step()
+    story.state.upsert_pod(pod("high", priority=5, gpus=4, created=9.0))
+    ((first, _),) = preempted(story.step())
+    task = story.state.tasks["uid-high"]
+    assert task.state is TaskState.HELD
+    story.state.upsert_pod(msgspec.structs.replace(task.pod, nominated=story.state.nodes.names[task.row]))
+    story.restart()
+    return story, first[0]
+
+
+@pytest.mark.parametrize("comes", ["", "next"])
+def test_after_a_restart_the_pods_of_a_job_that_is_to_be_suspended_are_on_their_way_out(comes):
+    """comes: a pod for which the place would do, too. Neither is another job stopped, nor is the place given to it."""
+    story, victim = suspended_for_high_and_started_anew()
+    if comes:
+        story.state.upsert_pod(pod(comes, priority=4, gpus=4, created=8.0))
+    assert not any(victim in name for names in preempted(story.step()) for name in names)
+    assert story.state.tasks["uid-high"].state is TaskState.HELD
+    story.delete(victim)
+    assert placed(story.step())["high"]
+
+
+def test_after_a_restart_no_other_job_is_stopped_where_one_that_is_to_be_suspended_makes_place():
+    """Nothing is nominated: the plan was given up, or that was not written."""
+    story, victim = suspended_for_high_and_started_anew()
+    high = story.state.tasks["uid-high"].pod
+    story.state.remove_pod(high.uid)
+    story.state.upsert_pod(msgspec.structs.replace(high, nominated=""))
+    assert preempted(story.step()) == []
+    assert preempted(story.step(30.0)) == []
+    story.delete(victim)
+    assert placed(story.step())["high"]
+
+
+def test_after_a_restart_without_an_operator_the_pods_of_a_suspended_job_are_evicted_after_a_while():
+    story, victim = suspended_for_high_and_started_anew()
+    story.step()
+    decided = story.step(61.0)
+    (evict,) = [each for each in decided if isinstance(each, Evict)]
+    assert [each.pod.name for each in evict.victims] == [f"{victim}-0", f"{victim}-1"]
+
+
+def test_pods_of_a_job_that_is_resumed_before_they_were_deleted_stay_and_may_be_victims_again():
+    story, victim = suspended_for_high_and_started_anew()
+    key, high = f"ns/job-batch.{victim}", story.state.tasks["uid-high"].pod
+    story.state.remove_pod(high.uid)
+    story.step()
+    story.intend(key, Target("Running", 2, story.groups[key].target.owners))
+    story.state.upsert_pod(msgspec.structs.replace(high, nominated=""))
+    other = {"a": "b", "b": "a"}[victim]
+    story.delete(other)
+    story.state.upsert_pod(pod("beside", priority=9, gpus=4, created=1.0))
+    story.step()
+    (suspended,) = story.asked[1:]
+    assert suspended.group == key
+
+
 def test_a_user_may_resume_it():
     story = Story()
     story.submit("low", 1, gpus=4)
@@ -275,6 +345,94 @@ def test_places_that_no_pod_uses_are_released():
     assert story.state.next_due <= story.now + 121.0
     story.step(121.0)
     assert story.running() == ["other"]
+
+
+@pytest.mark.parametrize("came", range(4))
+@pytest.mark.parametrize("group", ["", "low"])
+def test_a_scheduler_that_starts_anew_reserves_the_places_of_a_job_that_resumes(came, group):
+    """came: pods that have come before it started, of three; those of a gang wait for the others."""
+    story = Story()
+    if group:
+        story.group(group, 3)
+    story.submit("low", 3, group=group)
+    story.step()
+    story.displace("low")
+    story.state.remove_pod("uid-high")
+    story.step()
+    story.submit("low", came, group=group, created=20.0)
+    story.step()
+    story.state.upsert_pod(pod("other", gpus=2, created=30.0))
+    story.restart()
+    story.step()
+    assert "other" not in story.running(), "the places are reserved"
+    assert len(story.placeholders()) == 3 - came
+    story.submit("low", 3, group=group, created=20.0)
+    for _ in range(3):
+        story.step()
+    assert story.running() == ["low-0", "low-1", "low-2"]
+    assert story.placeholders() == []
+    assert len(story.resumed) == 1
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("comes", [False, True])
+def test_a_group_made_for_a_target_state_names_places_until_they_are_taken_or_given_up(restart, comes):
+    """The operator deletes it then."""
+    story = Story()
+    story.submit("low", 2, gpus=2)
+    story.step()
+    story.displace("low")
+    key = "ns/job-batch.low"
+    story.groups[key] = msgspec.structs.replace(story.groups[key], made=True)
+    story.state.upsert_group(story.groups[key])
+    story.state.remove_pod("uid-high")
+    story.step()
+    assert story.groups[key].target.nodes == ("n", "n")
+    if restart:
+        story.restart()
+    story.submit("low", 1 + comes, gpus=2, created=20.0)
+    for _ in range(3):
+        story.step()
+    assert story.groups[key].target.nodes == (() if comes else ("n", "n"))
+    story.step(121.0)
+    assert (story.groups[key].target.state, story.groups[key].target.nodes) == ("Running", ())
+    assert story.running()
+    epoch = story.groups[key].target.epoch
+    story.step(500.0)
+    assert story.groups[key].target.epoch == epoch, "it is written once"
+
+
+def test_places_that_were_reserved_before_a_restart_are_given_up_when_they_would_have_been():
+    story = Story()
+    story.submit("low", 1, gpus=4)
+    story.step()
+    story.displace("low")
+    story.state.remove_pod("uid-high")
+    story.step()
+    story.state.upsert_pod(pod("other", gpus=4, created=30.0))
+    story.step(60.0)
+    story.restart()
+    story.step(59.0)
+    assert (story.running(), len(story.placeholders())) == ([], 1)
+    story.step(1.0)
+    assert (story.running(), story.placeholders()) == (["other"], [])
+    story.state.remove_pod("uid-other")
+    story.restart()
+    story.step()
+    assert story.placeholders() == [], "the record is of a time that is over"
+
+
+def test_a_place_that_is_not_free_any_more_is_not_reserved_after_a_restart():
+    story = Story()
+    story.submit("low", 2, gpus=2)
+    story.step()
+    story.displace("low")
+    story.state.remove_pod("uid-high")
+    story.step()
+    story.state.upsert_pod(pod("foreign", gpus=1, at="n", ours=False, created=9.0))
+    story.restart()
+    story.step()
+    assert story.placeholders() == ["ns/job-batch.low-0"]
 
 
 def test_a_write_that_failed_lets_it_wait_again():

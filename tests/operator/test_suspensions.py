@@ -62,14 +62,15 @@ class Story:
         metadata = made["metadata"]
         return {"apiVersion": version, "kind": kind, "name": metadata["name"], "uid": metadata["uid"], "controller": True}
 
-    def intend(self, group, owner, epoch=1, state="Suspended", *, owned=False):
+    def intend(self, group, owner, epoch=1, state="Suspended", *, owned=False, labels=None, **more):
         """A PodGroup whose target state is for an object."""
         groups = self.served("PodGroup", names.API_VERSION)
         with contextlib.suppress(StatusError):
             made = objects.pod_group(group, 1)
-            made["metadata"] |= {"namespace": NS, "ownerReferences": [{**owner, "controller": False}] if owned else []}
+            owners = [{**owner, "controller": False}] if owned else []
+            made["metadata"] |= {"namespace": NS, "ownerReferences": owners, "labels": labels or {}}
             self.world.create(made, NS)
-        target = {"state": state, "epoch": epoch, "owners": [owner]}
+        target = {"state": state, "epoch": epoch, "owners": [owner], **more}
         self.world.api.patch(groups, NS, group, MERGE, {"status": {"target": target}}, subresource="status")
 
     def delete(self, kind, name, version=names.API_VERSION):
@@ -103,6 +104,23 @@ async def _suspended_job(story):
     story.intend("group", story.create("Job", "low"))
     await asyncio.sleep(5.0)
     assert story.suspended("Job", "low")
+
+
+def test_a_group_that_was_made_for_a_job_stays_while_it_names_places():
+    async def story(made):
+        owner, labels = made.create("Job", "low"), {names.MADE_FOR_LABEL: "Job"}
+        made.intend("job-batch.low", owner, owned=True, labels=labels)
+        await asyncio.sleep(5.0)
+        made.intend("job-batch.low", owner, 2, "Running", nodes=["n"], keptUntil="2027-01-31T08:00:00Z")
+        await asyncio.sleep(5.0)
+        assert not made.suspended("Job", "low")
+        assert made.found("PodGroup", "job-batch.low", names.API_VERSION)["status"]["target"]["nodes"] == ["n"]
+        made.intend("job-batch.low", owner, 3, "Running", nodes=None, keptUntil=None)
+        await asyncio.sleep(5.0)
+        with pytest.raises(StatusError, match="not found"):
+            made.found("PodGroup", "job-batch.low", names.API_VERSION)
+
+    play(story)
 
 
 def _take_target_out(story):

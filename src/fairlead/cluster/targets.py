@@ -1,7 +1,8 @@
 """The target state of a job, a PodGroup's `status.target`: whether it is to run, and its pods' specs while it is suspended.
 
 `owners` are the objects for the operator to act on. The rest is for the scheduler: while the job is suspended, `members`, each a
-count and a pod as the core sees it; once it has resumed, `attained` and `firstCreated`, what it had before.
+count and a pod as the core sees it; once it has resumed, `attained` and `firstCreated`, what it had before. `nodes` has the
+places that are reserved for its members until `keptUntil`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 import structlog
 
 from fairlead.api import names
+from fairlead.api.kinds.common import MEMBERS
 from fairlead.cluster import views
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.core.model.groups import Member, Target
@@ -21,6 +23,7 @@ from fairlead.core.model.transactions import Resume, Suspension
 log = structlog.get_logger("targets")
 
 RUNNING, SUSPENDED = "Running", "Suspended"
+_NO_PLACES = {"nodes": None, "keptUntil": None}
 
 
 def suspended(job: Suspension) -> dict[str, Any]:
@@ -31,12 +34,17 @@ def suspended(job: Suspension) -> dict[str, Any]:
         owners.append({"apiVersion": version, "kind": rest, "name": kind.rpartition("/")[2], "uid": uid})
     members = [{"count": each.count, "pod": msgspec.json.encode(each.pod).decode()} for each in job.members]
     served = {"attained": None, "firstCreated": None}  # the members have them
-    return {"state": SUSPENDED, "epoch": job.epoch, "owners": owners, "members": members, **served}
+    return {"state": SUSPENDED, "epoch": job.epoch, "owners": owners, "members": members, **served, **_NO_PLACES}
 
 
 def running(job: Resume) -> dict[str, Any]:
     """The target of a job that may run again; a merge patch: whose it is stays known."""
-    target: dict[str, Any] = {"state": RUNNING, "epoch": job.epoch, "members": None}
+    target: dict[str, Any] = {"state": RUNNING, "epoch": job.epoch}
+    if job.places:
+        # They are those of the members that are recorded there.
+        target |= {"nodes": list(job.places[:MEMBERS]), "keptUntil": timestamp(job.until)}
+    else:
+        target |= {"members": None, **_NO_PLACES}
     if job.attained:
         target |= {"attained": job.attained, "firstCreated": timestamp(job.since)}
     return target
@@ -76,4 +84,5 @@ def target(view: views.PodGroup) -> Target | None:
             members.append(Member(1, Pod("", "", "", PodSpec())))
     owners = tuple(sorted(owner.uid for owner in found.owners or ()))
     attained, created = max(0.0, found.attained or 0.0), seconds(found.first_created)
-    return Target(found.state, found.epoch, owners, tuple(members), attained, created)
+    places = tuple(found.nodes or ()), seconds(found.kept_until)
+    return Target(found.state, found.epoch, owners, tuple(members), attained, created, *places)

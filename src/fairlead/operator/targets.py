@@ -108,7 +108,7 @@ class Targets:
         self.counters.reconciles += 1
         for owner in target.owners or ():
             await self._act(group, owner, target)
-        if target.state == RUNNING and names.MADE_FOR_LABEL in (group.metadata.labels or {}):
+        if target.state == RUNNING and not target.nodes and names.MADE_FOR_LABEL in (group.metadata.labels or {}):
             await self._discard(group)
 
     async def _act(self, group: views.PodGroup, owner: TargetOwner | views.OwnerReference, target: views.GroupTarget) -> None:
@@ -151,7 +151,10 @@ class Targets:
         return manifest
 
     async def _discard(self, group: views.PodGroup) -> None:
-        """Delete a PodGroup that was made to store a target state and is no longer needed."""
+        """Delete a PodGroup that was made to store a target state and is no longer needed.
+
+        While it names places it is: a scheduler that starts anew reserves them again.
+        """
         metadata = group.metadata
         path = f"/apis/{names.API_VERSION}/namespaces/{metadata.namespace}/podgroups/{metadata.name}"
         conditions = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from fairlead.api.kinds.common import (
+    MEMBERS,
     MOST_SPARES,
     Conditions,
     Duration,
@@ -79,6 +80,14 @@ class GroupTarget(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
     members: (
         Annotated[list[TargetMember], Rule(max_length=64, description="The pods that a suspended job will have again.")] | None
     ) = []
+    nodes: (
+        Annotated[
+            list[str],
+            Rule(max_length=MEMBERS, description="Nodes of the places that are reserved for the members of a job that resumes."),
+        ]
+        | None
+    ) = []
+    kept_until: Annotated[Time, Rule(description="Time at which these places are given up.")] | None = None
     attained: Annotated[float, Rule(ge=0, description="Attained device-seconds at the last resumption.")] | None = None
     first_created: Annotated[Time, Rule(description="Creation time of the job before its suspension.")] | None = None
 

@@ -20,7 +20,8 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
     """The target state of a job: `Running` or `Suspended`. owners: UIDs of what makes its pods.
 
     members: its pods, while it is suspended. attained: device-seconds that it had had when it resumed last, since: when it came
-    first, once it has resumed.
+    first, once it has resumed. nodes: of a job that resumes, where a place is reserved for each of its members, in their order,
+    empty for none; until: when these places are given up, seconds since the epoch.
     """
 
     state: str
@@ -29,6 +30,8 @@ class Target(msgspec.Struct, frozen=True, omit_defaults=True):
     members: tuple[Member, ...] = ()
     attained: float = 0.0
     since: float = 0.0
+    nodes: tuple[str, ...] = ()
+    until: float = 0.0
 
 
 class Completed(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -173,7 +173,8 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
     """A suspended job may run again; places on `nodes` are reserved for `pods`, its placeholders. None: the target state is
     withdrawn.
 
-    attained: device-seconds that it has had; since: when it came first.
+    attained: device-seconds that it has had; since: when it came first. places: the node of the place that is reserved for each
+    of its members, in their order, empty for none; until: when these places are given up, seconds since the epoch.
     """
 
     group: str
@@ -182,6 +183,8 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
     nodes: tuple[str, ...]
     attained: float = 0.0
     since: float = 0.0
+    places: tuple[str, ...] = ()
+    until: float = 0.0
 
 
 class Choose(msgspec.Struct, frozen=True, tag=True):

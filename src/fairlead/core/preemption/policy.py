@@ -327,7 +327,7 @@ class PreemptionPolicy:
         if tasks[0].gang is not None and tasks[0].gang is self.unit.gang:
             return None
         departures, now = self.state.departures, self.state.services.now
-        if departures.stayed and any(departures.spares(task, now) for task in tasks):
+        if departures.spares_some and any(departures.spares(task, now) for task in tasks):
             return None
         return reason
 

@@ -39,7 +39,10 @@ class Departure(NamedTuple):
 
 
 class Departures:
-    """All victims that are waited for. freed: rows where something became free since held places were checked last."""
+    """All victims that are waited for. freed: rows where something became free since held places were checked last.
+
+    dismissed: UIDs of pods that are on their way out before they are terminating: of jobs that are suspended.
+    """
 
     def __init__(self, policy: Policy, tasks: dict[str, Task], services: Services) -> None:
         self._policy = policy
@@ -48,6 +51,7 @@ class Departures:
         self.leaving: dict[str, Departure] = {}
         self.freed: set[int] = set()
         self.going: dict[str, float] = {}  # UID of a pod that is on its way out -> when that was observed
+        self.dismissed: set[str] = set()
         self._stayed: dict[str, tuple[int, float]] = {}  # victim uid -> how often it did not go, not chosen again before
         self._report_at: dict[str, float] = {}  # beneficiary's UID -> when it is reported that it waits
         self._hurried: dict[str, float] = {}  # victim uid -> its time to end is not shortened again before
@@ -74,13 +78,23 @@ class Departures:
         """A pod was observed to be on its way out."""
         self.going.setdefault(uid, self._services.now)
 
+    def dismiss(self, uid: str) -> None:
+        """A pod's job is to be suspended: its controller deletes it."""
+        self.dismissed.add(uid)
+        self.note(uid)
+
+    def recall(self, uid: str) -> None:
+        """Its job is to run after all."""
+        self.dismissed.discard(uid)
+
     def leaving_soon(self, now: float) -> list[tuple[Task, float]]:
-        """Terminating pods for which no plan waits yet, and until when they are trusted to go; forgets those that are gone."""
+        """Pods that go though no plan waits for them yet, and until when they are trusted to; forgets those that are gone."""
         found = []
         for uid, since in sorted(self.going.items()):
             task = self._tasks.get(uid)
-            if task is None or not task.pod.terminating:
+            if task is None or not (task.pod.terminating or uid in self.dismissed):
                 del self.going[uid]
+                self.dismissed.discard(uid)
                 continue
             due = (task.pod.leaves or since + task.pod.grace) + self._policy.victim_timeout
             if task.state is TaskState.BOUND and task.row >= 0 and now < due and not self.stays_on(task, now):
@@ -134,6 +148,8 @@ class Departures:
             del self._report_at[uid]
         for uid in [uid for uid in self._stayed if uid not in tasks]:
             del self._stayed[uid]
+        if self.dismissed:
+            self.dismissed.intersection_update(tasks)
         if not self.leaving:
             self.freed.clear()
 
@@ -148,13 +164,15 @@ class Departures:
         self._stayed[task.pod.uid] = times, now + pause
 
     def spares(self, task: Task, now: float) -> bool:
-        """Whether a task was a victim that did not go, too short a time ago to be chosen again."""
+        """Whether a task was a victim that did not go, too short a time ago to be chosen again, or has been dismissed."""
+        if task.pod.uid in self.dismissed:
+            return True
         return bool(self._stayed) and self._stayed.get(task.pod.uid, (0, 0.0))[1] > now
 
     @property
-    def stayed(self) -> bool:
-        """Whether any victim did not go."""
-        return bool(self._stayed)
+    def spares_some(self) -> bool:
+        """Whether any task is not to be chosen as a victim now."""
+        return bool(self._stayed or self.dismissed)
 
     def was_deleted(self, uid: str) -> bool:
         """Whether a victim was on its way out before it was chosen: no disruption budget counts it."""

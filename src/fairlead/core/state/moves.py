@@ -86,6 +86,7 @@ class Moves:
             and task.pod.controlled
             and not task.pod.terminating
             and not task.pod.stays
+            and task.pod.uid not in self._departures.dismissed
             and self._keeps_relations(task)
             and task.pod.uid not in self._in_flight.kept
             and services.of(task).movable

@@ -4,7 +4,8 @@ To suspend a job the scheduler writes the target state to its PodGroup (`status.
 of its pods; the operator acts on the job's object, whose controller deletes the pods. Once they are gone, placeholders made
 from that record wait in their stead, with the rank that the job had: they are served, reserved for and explained like
 pods. When they get places, the target state becomes Running, the places are kept, and each pod that the controller makes takes
-one. All of that can be read from the PodGroup, what the job has attained, too, so nothing is lost with the scheduler.
+one. All of that can be read from the PodGroup, the places and what the job has attained, too, so nothing is lost with the
+scheduler: the next one reserves the places again for those pods of the job that have none yet.
 
 An AIJob begins another attempt when it resumes: members that have succeeded before come back with the others, and need places.
 Its roles may be edited meanwhile. Then nothing waits in its stead any more: the target is withdrawn, pods of the new roles wait
@@ -18,23 +19,21 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 
-import msgspec
-
-from fairlead.api.names import API_VERSION, KUBERNETES_PROFILE, ROLES_LABEL, fitting
+from fairlead.api.names import KUBERNETES_PROFILE, ROLES_LABEL, fitting
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.agenda import Agenda
-from fairlead.core.model.groups import Group, Member, Target
-from fairlead.core.model.pods import Pod, on_paper
+from fairlead.core.model.groups import Group, Target
+from fairlead.core.model.pods import Pod
 from fairlead.core.model.transactions import Binding, Evict, Resume, Suspension, Transaction
 from fairlead.core.pods.owned import GroupOwners
 from fairlead.core.pods.tasks import Task, TaskState
+from fairlead.core.state import stand_ins
 from fairlead.core.state.in_flight import KEPT_FOR
 from fairlead.core.state.parts import Parts
 from fairlead.core.state.pods import Pods
 from fairlead.core.state.tables import Tables
 
 _PATIENCE = 60.0  # seconds for the operator, beyond what the pods take to end
-_AI_JOB = f"{API_VERSION}/AIJob/"
 
 
 class Suspended:
@@ -58,6 +57,8 @@ class Suspended:
         self._over: set[str] = set()  # groups of which something has ended: perhaps no target applies any more
         self._withdrawn: set[str] = set()
         self._unconfirmed: Agenda[str] = tables.timers.agenda("withdrawals")  # group -> when once more, unless it was observed
+        self._resuming: set[str] = set()  # groups whose target states name places
+        self._recorded: dict[str, Target] = {}  # group -> places that a scheduler before this one reserved
         self._served: dict[str, tuple[str, ...]] = {}  # group -> owners whose jobs carry on what they attained
         self._roles: dict[str, str] = {}  # group -> digest of the roles that its job has now
         self.paused: set[str] = set()  # groups whose jobs their users have suspended, too
@@ -75,6 +76,10 @@ class Suspended:
             if key in self.targets:
                 self.remove(key)  # it was taken out of the group
             return
+        if target.nodes and target.epoch > self._epochs.get(key, 0):
+            self._recorded[key] = target
+        else:
+            self._recorded.pop(key, None)
         if target.epoch >= self._epochs.get(key, 0):
             self._epochs[key] = target.epoch
             self._unconfirmed.drop(key)
@@ -109,11 +114,13 @@ class Suspended:
 
     def remove(self, key: str) -> None:
         """A PodGroup is gone, and its target state with it."""
-        self.targets.pop(key, None)
+        self._end(key)
         self._leaving.drop(key)
         self._withdrawn.discard(key)
         self._unconfirmed.drop(key)
         self.paused.discard(key)
+        self._recorded.pop(key, None)
+        self._resuming.discard(key)
         self._roles.pop(key, None)
         self._drop(key, waiting_only=True)
         owners = self._served.pop(key, ())
@@ -130,7 +137,7 @@ class Suspended:
             return  # it has changed since it came
         key = self._owners.group_of(task.pod.owner)
         placed = [each for each in self._of(key) if each.row >= 0]
-        alike = next((each for each in placed if each.shape is task.shape and each.queue == task.queue), None)
+        alike = next((each for each in placed if stand_ins.alike(each, task)), None)
         if alike is not None:
             row, devices, until = alike.row, alike.devices, self._coming.at(key)
             self._remove(key, alike)
@@ -149,6 +156,11 @@ class Suspended:
                     self._tables.services.watch(task)
                 else:
                     self._pending.rerank(task)
+        recorded, self._recorded = self._recorded, {}
+        for key, target in sorted(recorded.items()):
+            self._resuming.add(key)
+            if now < target.until and key not in self.paused:
+                self._reserve_again(key, target)
         for key in self._coming.passed(now):
             self._coming.drop(key)
             self._drop(key)
@@ -168,10 +180,17 @@ class Suspended:
         if any(self._pods(key)):
             if key not in self._leaving:
                 self._leaving.put(key, now + _PATIENCE)
+            for task in self._pods(key):
+                if task.row >= 0 or task.pod.node:
+                    self._departures.dismiss(
+                        task.pod.uid
+                    )  # so also of a scheduler that was not there when the target was written
             return
         self._leaving.drop(key)
         if key not in self.paused:
-            self._raise(key)
+            for pod in stand_ins.of_members(key, self.targets[key].members):
+                if (waits := self._made(key, pod)) is not None:
+                    self._pending.wait(waits)
             self._drop_outdated(key)
             if key not in self._withdrawn and not self._placeholders.get(key):
                 self._withdraw(key)  # nothing is recorded of it: nothing would ever wait in its stead
@@ -196,9 +215,16 @@ class Suspended:
         if target.attained:
             self._carry(key, target.owners, target.attained, target.since)
         self._over.add(key)
-        if self.targets.pop(key, None) is not None:
+        if key in self.targets:
+            self._end(key)
             self._leaving.drop(key)
             self._drop(key, waiting_only=True)
+
+    def _end(self, key: str) -> None:
+        """A target state does not suspend its job any more: pods that are still there stay."""
+        if self.targets.pop(key, None) is not None:
+            for task in self._pods(key):
+                self._departures.recall(task.pod.uid)
 
     def _carry(self, key: str, owners: Iterable[str], attained: float, since: float) -> None:
         """What a job had attained counts for its pods from now on; those that are there are ranked again in the next pass."""
@@ -236,28 +262,40 @@ class Suspended:
     def _next_epoch(self, key: str) -> int:
         return max(self._epochs.get(key, 0), self._floor) + 1
 
-    def _raise(self, key: str) -> None:
-        namespace, _, name = key.partition("/")
-        number = 0
-        for member in self.targets[key].members:
-            for _ in range(member.count):
-                pod = msgspec.structs.replace(
-                    member.pod,
-                    uid=f"suspended/{key}/{number}",
-                    namespace=namespace,
-                    name=f"{name}-{number}",
-                    group=name,
-                    node="",
-                    placeholder=True,
-                )
-                self._placeholders.setdefault(key, []).append(pod.uid)
-                self._come(pod)
-                number += 1
+    def _made(self, key: str, pod: Pod) -> Task | None:
+        """A placeholder comes; None: it does not wait."""
+        self._placeholders.setdefault(key, []).append(pod.uid)
+        return self._events.upsert(pod)
 
-    def _come(self, pod: Pod) -> None:
-        task = self._events.upsert(pod)
-        if task is not None:
-            self._pending.wait(task)
+    def _reserve_again(self, key: str, target: Target) -> None:
+        """A job resumes, for which a scheduler before this one reserved places: those that no pod of it has taken yet.
+
+        What is not free any more is not reserved.
+        """
+        kept: list[tuple[Task, str]] = []
+        for pod, name in zip(stand_ins.of_members(key, target.members), target.nodes, strict=False):
+            task = self._made(key, pod) if name else None
+            if task is not None:
+                kept.append((task, name))
+        pods = sorted(self._pods(key), key=lambda task: task.pod.uid)
+        taken = [task for task in pods if task.row >= 0 and not task.pod.terminating]
+        left = stand_ins.without(kept, taken)
+        for task, _ in kept:
+            if all(task is not each for each, _ in left):
+                self._remove(key, task)
+        for task, name in left:
+            row = self._tables.nodes.rows.get(name)
+            if row is not None and self._placement.takes(task, row):
+                self._placement.place(task, row)
+                task.become(TaskState.ASSUMED)
+                task.started = self._tables.services.now
+            else:
+                self._remove(key, task)
+        if self._of(key):
+            self._coming.put(key, target.until)
+        for task in pods:
+            if task.state is TaskState.WAITING:
+                self.arrived(task)
 
     def _drop(self, key: str, *, waiting_only: bool = False) -> None:
         for task in list(self._of(key)):
@@ -329,7 +367,7 @@ class Suspended:
                     key,
                     epoch,
                     tuple(sorted({(task.pod.root, task.pod.owner) for task in tasks})),
-                    self._members(tasks, attained, now),
+                    stand_ins.members_of(self._tables, tasks, attained, now),
                     tuple(sorted(task.pod.uid for task in tasks)),
                     made=first.gang is None or first.gang.group is None,
                     queue=first.queue,
@@ -338,45 +376,18 @@ class Suspended:
             )
         return tuple(found)
 
-    def _members(self, tasks: list[Task], attained: float, now: float) -> tuple[Member, ...]:
-        """What a job comes back as: the pods that are suspended, and of an AIJob also those that have succeeded.
-
-        These start again with the others. Where their pods are gone, what they ask for is not known: no places are reserved.
-        """
-        gang, services = tasks[0].gang, self._tables.services
-        done = gang.completions.pods() if gang is not None and gang.completions is not None else []
-        anew = gang is not None and tasks[0].pod.root.startswith(_AI_JOB)
-        shapes: dict[int, list[Task]] = {}
-        for task in tasks:
-            shapes.setdefault(task.shape.number, []).append(task)
-        pods, counts = [], []
-        for _, alike in sorted(shapes.items()):
-            came = services.attained.first_came(alike[0])
-            pods.append(record(alike[0].pod, attained, came, now, anew=anew))
-            counts.append(len(alike))
-        if anew and done:
-            came = min(map(services.attained.first_came, tasks))
-            kinds = {self._kind(pod): number for number, pod in enumerate(pods)}
-            for pod in done:
-                number = kinds.setdefault(self._kind(pod), len(pods))
-                if number == len(pods):
-                    pods.append(record(pod, attained, came, now, anew=anew))
-                    counts.append(0)
-                counts[number] += 1
-        return tuple(Member(count, pod) for count, pod in zip(counts, pods, strict=True))
-
-    def _kind(self, pod: Pod) -> tuple[object, ...]:
-        """Equal for pods of a job that have one shape."""
-        keys = self._tables.pairs.keys
-        return pod.spec, tuple(pair for pair in pod.labels if pair[0] in keys)
-
     def resume(self, tasks: list[Task], now: float) -> Resume:
         """Placeholders got places: their job may run again."""
         key = tasks[0].gang.key if tasks[0].gang is not None else ""
+        self._resuming.add(key)
         self._coming.put(key, now + KEPT_FOR)
         epoch = self._epochs[key] = self._next_epoch(key)
-        nodes = tuple(self._tables.nodes.names[task.row] for task in tasks)
-        return Resume(key, epoch, tuple(task.ref for task in tasks), nodes, *self._carry_on(key))
+        names = self._tables.nodes.names
+        nodes = tuple(names[task.row] for task in tasks)
+        placed = {int(task.pod.uid.rpartition("/")[2]): names[task.row] for task in self._of(key) if task.row >= 0}
+        places = tuple(placed.get(number, "") for number in range(max(placed, default=-1) + 1))
+        carried = self._carry_on(key)
+        return Resume(key, epoch, tuple(task.ref for task in tasks), nodes, *carried, places, now + KEPT_FOR)
 
     def unanswered(self, now: float) -> Iterator[Transaction]:
         """Where no operator acts on a target its pods are evicted; targets that are overtaken are withdrawn."""
@@ -395,15 +406,27 @@ class Suspended:
                 yield Evict(tuple(Binding(task.ref, task.pod.node) for task in asked), key, reason, graces)
             if pods:
                 self._withdrawn.add(key)
+        for key in [key for key in self._resuming if not self._awaits_any(key)]:
+            self._resuming.discard(key)
+            gang = self._tables.gangs.get(key)
+            if gang is not None and gang.group is not None and gang.group.made:
+                self._withdrawn.add(key)  # it was there for the sake of the places alone
         withdrawn, self._withdrawn = self._withdrawn.union(self._unconfirmed.passed(now)), set()
         for key in sorted(withdrawn):
             gang = self._tables.gangs.get(key)
             if gang is not None and gang.group is not None:
                 self._unconfirmed.put(key, now + _PATIENCE)
             epoch = self._epochs[key] = self._next_epoch(key)
-            self.targets.pop(key, None)
+            self._end(key)
             self._over.add(key)
             yield Resume(key, epoch, (), (), *self._known(key))
+
+    def _awaits_any(self, key: str) -> bool:
+        """Whether a job that resumes has places that its pods have not come to for good."""
+        returning, on_their_way = self._tables.in_flight.returning, (TaskState.ASSUMED, TaskState.HELD)
+        return bool(self._placeholders.get(key)) or any(
+            task.state in on_their_way or task.pod.uid in returning for task in self._pods(key)
+        )
 
     def _known(self, key: str) -> tuple[float, float]:
         """What is carried on of a job."""
@@ -431,23 +454,3 @@ def made_for(namespace: str, root: str) -> str:
 def made_before(namespace: str, kind: str, name: str) -> str:
     """The same as earlier versions called it; an AIJob may have that name, so it is believed only if it was made for this."""
     return f"{namespace}/{kind.lower()}-{name}"[:317]
-
-
-def record(pod: Pod, attained: float, came: float, now: float, *, anew: bool) -> Pod:
-    """What is remembered of a pod: what decides where and when one like it runs.
-
-    attained: device-seconds of its job. came: when that came first. now: when it is suspended. anew: it comes back as one of the
-    next attempt.
-    """
-    return msgspec.structs.replace(
-        on_paper(pod),
-        uid="",
-        name="",
-        terminating=False,
-        finished=False,
-        succeeded=0.0,
-        attained=attained,
-        suspended=now,
-        created=came,
-        attempt=pod.attempt + anew,
-    )
