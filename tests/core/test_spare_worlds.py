@@ -14,8 +14,9 @@ import pytest
 
 from fairlead.core import invariants
 from fairlead.core.model.groups import Group
-from fairlead.core.model.nodes import NetworkLevel, NodePool
+from fairlead.core.model.nodes import NetworkLevel, NodePool, Reservation
 from fairlead.core.model.pods import Closeness
+from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Evict, Place, Preempt
 from fairlead.core.pods.tasks import TaskState
 from tests.builders import GPU, cluster, node, pod, queue, run, spec
@@ -34,6 +35,7 @@ class World:
         self.rnd = random.Random(seed)
         self.now, self.number = 1000.0, 0
         self.nodes, self.groups, self.pods, self.unwritten, self.unsure = {}, {}, {}, [], {}
+        self.windows = {}
         self.counts, self.sizes = Counter(), {}
         self.begin()
         for _ in range(self.rnd.randint(6, 12)):
@@ -42,6 +44,8 @@ class World:
     def begin(self):
         self.state = cluster(queues=[queue(name, quota=100, limit=most) for name, most in LIMITS.items()], gang_grace=200.0)
         self.state.upsert_pool(POOL)
+        for window in self.windows.values():
+            self.state.upsert_reservation(window)
 
     # -- what the judge knows ------------------------------------------------------------------
 
@@ -107,13 +111,14 @@ class World:
         return self.nodes[name].labels.get("net/rack")
 
     def usable(self, name):
-        return name in self.nodes and not self.nodes[name].unschedulable
+        return name in self.nodes and name not in self.windows and not self.nodes[name].unschedulable
 
     # -- what may happen -----------------------------------------------------------------------
 
     def add_node(self):
         self.number += 1
-        name, gpus, labels = f"n{self.number}", self.rnd.choice((1, 1, 2, 4)), {"net/rack": self.rnd.choice("rst")}
+        name, gpus = f"n{self.number}", self.rnd.choice((1, 1, 2, 4))
+        labels = {"net/rack": self.rnd.choice("rst"), "name": name}
         self.nodes[name] = self.made_node(name, gpus, labels)
         self.state.upsert_node(self.nodes[name])
 
@@ -139,6 +144,16 @@ class World:
         name = self.rnd.choice(sorted(self.nodes))
         self.nodes[name] = msgspec.structs.replace(self.nodes[name], unschedulable=not self.nodes[name].unschedulable)
         self.state.upsert_node(self.nodes[name])
+
+    def reserve(self):
+        """An administrator reserves a node for some time that has no end, or no longer."""
+        if self.windows and self.rnd.random() < 0.7:
+            self.windows.pop(name := self.rnd.choice(sorted(self.windows)))
+            self.state.remove_reservation(name)
+            return
+        name = self.rnd.choice(sorted(self.nodes))
+        self.windows[name] = Reservation(name, self.now + 1e6, 1e9, (Requirement("name", "In", (name,)),))
+        self.state.upsert_reservation(self.windows[name])
 
     def submit(self):
         rnd = self.rnd
@@ -338,7 +353,7 @@ STEPS = (
     *["end_one"] * 3,
     *["fail_node"] * 2,
     *["lose_member"] * 3,
-    *("add_node", "add_node", "cordon", "end_gang", "restart_gang", "restart"),
+    *("add_node", "add_node", "cordon", "reserve", "end_gang", "restart_gang", "restart"),
 )
 
 
@@ -367,5 +382,5 @@ def test_what_is_kept_is_kept_for_its_gang_and_paid_for(seed):
 
 
 def test_the_worlds_contain_what_is_judged():
-    counts = sum((live(World(seed), 80).counts for seed in range(100, 105)), Counter())
+    counts = sum((live(World(seed), 80).counts for seed in range(100, 112)), Counter())
     assert min(counts[each] for each in ("starts", "replaced", "found again")) >= 3, counts

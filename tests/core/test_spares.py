@@ -6,8 +6,9 @@ import pytest
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.model.groups import Group, Target
-from fairlead.core.model.nodes import NetworkLevel, NodePool
+from fairlead.core.model.nodes import NetworkLevel, NodePool, Reservation
 from fairlead.core.model.pods import Closeness, SliceRule
+from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Preempt
 from tests.builders import cluster, node, pod, preempted, queue, refused, run, start
 
@@ -16,7 +17,7 @@ POOL = NodePool("p", levels=(RACK,))
 
 
 def on(name, rack, gpus=1, **more):
-    return node(name, labels={"net/rack": rack}, gpus=gpus, **more)
+    return node(name, labels={"net/rack": rack, "name": name}, gpus=gpus, **more)
 
 
 def racks(*sizes):
@@ -63,6 +64,11 @@ def fail(state, name, uid="again"):
         state.remove_pod(pod_.uid)
         state.upsert_pod(msgspec.structs.replace(pod_, uid=uid, name=uid, node=""))
     return pod_
+
+
+def reserved(name, start, end, queue=""):
+    """A node is reserved by an administrator."""
+    return Reservation(f"window-{name}", start, end, (Requirement("name", "In", (name,)),), queue)
 
 
 def used(state, name="default"):
@@ -151,6 +157,51 @@ def test_the_spare_follows_where_its_own_node_fails():
     start(state, 2.0)
     assert len(kept(state)) == 1
     assert kept(state) != [before]
+
+
+def test_a_spare_leaves_a_node_that_an_administrator_reserves():
+    """No member that could be replaced may start there: only one that ends before the window begins."""
+    state = world(racks(4), gang("g", 2), [group("g", 2)])
+    start(state)
+    (where,) = kept(state)
+    state.upsert_reservation(reserved(where, 500.0, 900.0))
+    start(state, 2.0)
+    (other,) = kept(state)
+    assert other != where
+    state.upsert_reservation(reserved(other, 500.0, 900.0))
+    start(state, 3.0)
+    assert kept(state) == []
+    state.remove_reservation(f"window-{other}")
+    start(state, 4.0)
+    assert kept(state) == [other]
+
+
+def test_a_spare_stays_where_its_members_may_start_whatever_is_reserved():
+    """They end before the window begins, or it is for their queue."""
+    state = world(racks(3), gang("g", 2, time_limit=100.0), [group("g", 2)])
+    start(state)
+    (where,) = kept(state)
+    state.upsert_reservation(reserved(where, 500.0, 900.0))
+    start(state, 2.0)
+    assert kept(state) == [where]
+    state.upsert_reservation(reserved(where, 90.0, 900.0))
+    start(state, 3.0)
+    assert kept(state) == []
+    state.upsert_reservation(reserved(where, 90.0, 900.0, queue="default"))
+    start(state, 4.0)
+    assert kept(state) == [where]
+
+
+def test_a_replacement_does_not_get_a_place_that_an_administrator_reserves():
+    state = world(racks(3), gang("g", 2), [group("g", 2)])
+    start(state)
+    (where,) = kept(state)
+    state.upsert_reservation(reserved(where, 500.0, 900.0))
+    lost = fail(state, next(name for name in ("r0n0", "r0n1", "r0n2") if name != where))
+    assert start(state, 2.0) == {}
+    state.remove_reservation(f"window-{where}")
+    assert start(state, 3.0) == {"again": where}
+    assert not lost.spare
 
 
 def test_a_spare_leaves_a_node_that_is_cordoned():

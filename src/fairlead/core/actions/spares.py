@@ -53,11 +53,15 @@ def hand_over(state: ClusterState, now: float) -> Iterator[Transaction]:
 
 
 def _on_places(state: ClusterState, unit: Unit, rows: list[int]) -> list[Task] | None:
-    """The needed members of a unit on these rows, the first on the first that takes it; None: some find no place there."""
+    """The needed members of a unit on these rows, the first on the first that takes it; None: some find no place there.
+
+    What administrators reserve is closed to them, as to all that would still run then; what is reserved for jobs is not.
+    """
     tasks, left = by_rank(state, list(unit.tasks[: unit.need]), rows)
     mark = state.log.mark()
     for task in tasks:
-        row = next((row for row in left if task.ranking.fits_row(row)), -1)
+        closed = state.reserved.closed_by_administrators(task)
+        row = next((row for row in left if task.ranking.fits_row(row) and (closed is None or not closed[row])), -1)
         if row < 0 or state.queues.limits.over_limit(task, row=row) is not None:
             state.log.rollback(mark)
             return None

@@ -227,7 +227,13 @@ class Reservations:
 
     def closed(self, task: Task) -> Mask | None:
         """For each row whether it is kept from a task; None if none is."""
-        against = self.against(task)
+        return self._closed_by(self.against(task), task)
+
+    def closed_by_administrators(self, task: Task) -> Mask | None:
+        """The same of what administrators reserve, whatever is reserved for units that wait."""
+        return self._closed_by([hold for hold in self.against(task) if hold.given is not None], task) if self.given else None
+
+    def _closed_by(self, against: list[Hold], task: Task) -> Mask | None:
         if not against:
             return None
         closed, demand = np.zeros(self.nodes.count, np.bool_), self._demand(task.shape)

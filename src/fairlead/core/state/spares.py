@@ -245,7 +245,8 @@ class Spares:
                 self.remove(task)
         for task in self.kept(gang):
             row = slice(task.row, task.row + 1)
-            if not nodes.open[row].any() or not task.ranking.admitted(row).any():
+            closed = self._tables.reserved.closed_by_administrators(task)
+            if not nodes.open[row].any() or not task.ranking.admitted(row).any() or (closed is not None and closed[row].any()):
                 self.remove(task)  # no member could start there now
 
     def _ceases(self, gang: Gang) -> bool:
