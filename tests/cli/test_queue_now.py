@@ -143,3 +143,7 @@ def test_places_that_are_kept_for_a_job_are_listed_as_the_leader_lists_them():
     assert {each.name: (each.gpus_used, each.kept_gpus, each.pods) for each in lines} == {"n": (4.0, 2.0, 1), "m": (0.0, 0.0, 0)}
     assert "KEPT" in drawing(nodes._table(lines))
     assert "KEPT" not in drawing(nodes._table([each for each in lines if not each.kept_gpus]))
+    domains = nodes.domains_of(lines)
+    assert [(each.name, each.gpus_used, each.kept_gpus) for each in domains.domains] == [("r", 4.0, 2.0)]
+    assert "KEPT" in drawing(nodes._domain_table(domains))
+    assert "KEPT" not in drawing(nodes._domain_table(nodes.domains_of([each for each in lines if not each.kept_gpus])))

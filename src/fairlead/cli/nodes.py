@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -32,6 +33,7 @@ class DomainLine(msgspec.Struct, frozen=True):
     """A domain of the network. nodes: how many, nodes_free: how many of them have all their GPUs free, and take pods.
 
     gpus, gpus_used: on all its nodes, gpus_free: on those that take pods. most_free: GPUs free on the node that has most.
+    kept_gpus: the part of gpus_used on which no pod is: reserved for members that are replaced, or for followers.
     """
 
     level: str
@@ -42,6 +44,7 @@ class DomainLine(msgspec.Struct, frozen=True):
     gpus_used: float
     gpus_free: float
     most_free: float
+    kept_gpus: float = 0.0
 
 
 class Domains(msgspec.Struct, frozen=True):
@@ -122,6 +125,7 @@ def _domain(level: str, name: str, there: list[NodeLine]) -> DomainLine:
         sum(line.gpus_used for line in there),
         sum(free),
         max(free, default=0),
+        sum(line.kept_gpus for line in there),
     )
 
 
@@ -149,7 +153,17 @@ def _domain_table(found: Domains) -> Listing:
         ]
         for line in found.domains
     ]
+    columns, rows = _with_kept(columns, rows, found.domains)
     return Listing(columns, rows)
+
+
+def _with_kept(
+    columns: list[Column], rows: list[list[Any]], found: Sequence[DomainLine | NodeLine]
+) -> tuple[list[Column], list[list[Any]]]:
+    """A table with the GPUs that are reserved as spare places, where there are such."""
+    if not any(line.kept_gpus for line in found):
+        return columns, rows
+    return [*columns, Column("KEPT", right=True)], [[*row, f"{line.kept_gpus:g}"] for row, line in zip(rows, found, strict=True)]
 
 
 _STYLES = {"idle": "green", "mixed": "cyan", "allocated": "blue", "drained": "yellow", "closed": "red", "down": "red"}
@@ -183,10 +197,7 @@ def _table(found: list[NodeLine]) -> Listing:
         ]
         for line in found
     ]
-    columns = _COLUMNS
-    if any(line.kept_gpus for line in found):
-        columns = [*columns, Column("KEPT", right=True)]
-        rows = [[*row, f"{line.kept_gpus:g}"] for row, line in zip(rows, found, strict=True)]
+    columns, rows = _with_kept(_COLUMNS, rows, found)
     if any(line.closed_by for line in found):
         columns = [*columns, Column("CLOSED BY", flexible=True, least=20)]
         rows = [[*row, Text(", ".join(line.closed_by))] for row, line in zip(rows, found, strict=True)]
