@@ -332,6 +332,15 @@ def test_what_asks_autoscalers_to_leave_it_alone_is_not_moved_by_us(annotations,
     assert seen.stays is stays
 
 
+@pytest.mark.parametrize(("deleted", "moves_to"), [("2027-01-31T08:00:00Z", "n7"), (None, "")])
+def test_where_the_replacement_of_a_pod_is_to_run_counts_once_it_is_on_its_way_out(deleted, moves_to):
+    metadata = {"name": "p", "namespace": "ns", "uid": "u", "deletionTimestamp": deleted}
+    conditions = [{"type": "fairlead.dev/MovesTo", "status": "True", "reason": "Rescheduled", "message": "n7"}]
+    spec = {"schedulerName": "fairlead", "containers": [container()], "nodeName": "n1"}
+    seen = convert.pod(view(metadata=metadata, spec=spec, status={"conditions": conditions}), "default")
+    assert seen.moves_to == moves_to
+
+
 @pytest.mark.parametrize(("given", "counts"), [(1, 1), (100, 100), (101, 100), (1 << 70, 100), (-1, None), (-(1 << 70), None)])
 def test_a_preference_weighs_no_more_than_an_api_server_admits(given, counts):
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}

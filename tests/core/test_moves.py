@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import msgspec
 import pytest
 
 from fairlead.core import invariants
@@ -13,7 +14,7 @@ from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.preemption import rearrange
-from tests.builders import GPU, cluster, group, node, placed, pod, preempted, queue, run
+from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, queue, run
 from tests.core.moving import KINDS, LATE, World, move, verdict
 
 
@@ -432,3 +433,58 @@ def test_a_master_is_not_moved_though_it_came_last():
     (plan,) = run(state, LATE)
     assert plan.moved == ("uid-g-1",)
     invariants.check(state)
+
+
+def goes_on(kind, seed):
+    """Pods are moved; the scheduler is started anew before they are gone, and something small waits for any free place.
+
+    Returns how many were moved, and of how many the new place is reserved again. Not so where it is free only once others have
+    left: then the gang that moves may find that place taken.
+    """
+    world = World(kind, seed)
+    decided = run(world.state, LATE)
+    plans = [each for each in decided if isinstance(each, Preempt)]
+    if not plans:
+        return 0, 0
+    places = {uid: where for each in plans for uid, where in zip(each.moved, each.moved_to, strict=True)}
+    nominated = {each.pod.uid: each.node for plan in plans for each in plan.beneficiaries}
+    known = {}
+    for uid, task in world.state.tasks.items():
+        leaves = {"terminating": True, "leaves": LATE + 30.0, "moves_to": places[uid]} if uid in places else {}
+        known[uid] = msgspec.structs.replace(task.pod, nominated=nominated.get(uid, ""), **leaves)
+    known["uid-small"] = pod("small", "q", milli=500 if kind == "fractions" else 1000, created=LATE + 1.0)
+    nodes = [world.state.nodes.objects[row] for row in world.state.nodes.rows.values()]
+    groups = [gang.group for gang in world.state.gangs.values() if gang.group is not None]
+    state = cluster(nodes, [Queue("q")], known.values(), groups, reservations=0)
+    for each in world.state.services.classes.values():
+        state.upsert_class(each)
+    again = [msgspec.structs.replace(known[uid], uid=f"{uid}+", name=f"{uid}+", **ANEW) for uid in sorted(places)]
+    for now in range(1, 5):
+        run_and_confirm(state, LATE + now)
+        if now == 1:
+            kept = len(state.in_flight.kept)
+        if now == 2:
+            for uid in sorted(places):
+                state.remove_pod(uid)
+        for each in again if now == 3 else ():
+            state.upsert_pod(each)
+    invariants.check(state)
+    lacking = [each.name for each in again if state.tasks[each.uid].state is not TaskState.BOUND]
+    lacking += [uid for uid in nominated if state.tasks[uid].state is not TaskState.BOUND]
+    assert not lacking or kept < len(places), f"{lacking} of {sorted(places.items())} {nominated}"
+    return len(places), kept
+
+
+ANEW = {"node": "", "created": LATE + 3.0, "started": None, "terminating": False, "leaves": 0.0, "moves_to": ""}
+
+
+def run_and_confirm(state, now):
+    decided = confirm(state, run(state, now))
+    assert not [each for each in decided if isinstance(each, Preempt)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_moves_go_on_after_a_restart(kind):
+    moved, kept = map(sum, zip(*(goes_on(kind, seed) for seed in range(60)), strict=True))
+    assert moved > 5
+    assert kept >= 0.7 * moved, (kept, moved)

@@ -25,7 +25,8 @@ def part(name, quota, parent="", weight=None):
 class Api:
     """What the API server knows: objects, and what was written about them; a scheduler can be started anew from that."""
 
-    def __init__(self, nodes, queues, pods, groups=(), writes=True):
+    def __init__(self, nodes, queues, pods, groups=(), writes=True, **policy):
+        self.policy = {**QUIET, **policy}
         self.nodes, self.queues, self.groups, self.writes = nodes, queues, groups, writes
         self.pods = {each.uid: each for each in pods}
         self.gone_at = {each.uid: each.leaves for each in pods if each.terminating}
@@ -33,7 +34,7 @@ class Api:
         self.restart()
 
     def restart(self):
-        self.state = cluster(self.nodes, self.queues, list(self.pods.values()), self.groups, **QUIET)
+        self.state = cluster(self.nodes, self.queues, list(self.pods.values()), self.groups, **self.policy)
         self.state.upsert_pool(NodePool("p", levels=(NetworkLevel("rack", "rack"),)))
 
     def change(self, uid, **fields):
@@ -58,6 +59,8 @@ class Api:
                 real = [binding for binding in each.beneficiaries if self.writes and not binding.pod.placeholder]
                 for binding in real:
                     self.change(binding.pod.uid, nominated=binding.node)
+                for uid, where in zip(each.moved, each.moved_to, strict=True) if self.writes else ():
+                    self.change(uid, moves_to=where)
                 for victim in each.victims:
                     self.gone_at[victim.pod.uid] = now + GRACE
                     self.change(victim.pod.uid, terminating=True, leaves=now + GRACE)
@@ -290,3 +293,76 @@ def test_in_random_worlds_restarts_cost_no_eviction(part_of):
 def test_without_nominations_restarts_cost_evictions():
     _, dearer, later = played(range(100), writes=False)
     assert dearer or later
+
+
+def moved_for_a_wide_one(*, writes=True, limit=None):
+    """One of three pods of a controller on each node goes to the free device of the other, so that a wide one fits; it is leaving."""
+    nodes = [node("n0", gpus=4), node("n1", gpus=4)]
+    queues = [Queue("q", resources=(QueueResource(GPU, 8000, limit=limit),))]
+    running = [pod(f"p{at}-{each}", queue="q", owner="set", at=f"n{at}", started=0.0) for at in range(2) for each in range(3)]
+    waits = [pod("wide", queue="q", gpus=2, created=1.0)]
+    api = Api(nodes, queues, [*running, *waits], writes=writes, moves_per_minute=20.0, patience=60.0)
+    ((victim,),) = preempted(api.pass_at(65.0))
+    return api, api.pods[f"uid-{victim}"]
+
+
+def comes(api, name, **more):
+    api.pods[f"uid-{name}"] = pod(name, **{"queue": "q", "created": 9.0, **more})
+    api.state.upsert_pod(api.pods[f"uid-{name}"])
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("limit", [None, 8000])
+def test_the_new_place_of_a_pod_that_is_moved_is_reserved_again(early, limit):
+    """early: the replacement has come before the restart, and the scheduler was killed before it was bound."""
+    api, victim = moved_for_a_wide_one(limit=limit)
+    where = {"n0": "n1", "n1": "n0"}[victim.node]
+    if early:
+        comes(api, "again", owner="set", created=65.0)
+    comes(api, "thief", priority=9, never_preempts=True, created=2.0)
+    api.pass_at(66.0, restart=True)
+    assert "thief" not in api.placed
+    assert held(api.state, "wide") == victim.node
+    if not early:
+        comes(api, "again", owner="set", created=67.0)
+        api.pass_at(67.0)
+    api.pass_at(96.0)
+    assert (api.placed["wide"], api.placed["again"]) == (victim.node, where)
+    assert "thief" not in api.placed
+    assert api.evicted == [victim.name]
+
+
+def test_a_place_is_not_reserved_again_for_a_pod_whose_replacement_runs():
+    api, victim = moved_for_a_wide_one()
+    comes(api, "again", owner="set", created=65.0)
+    api.pass_at(66.0)
+    assert "again" in api.placed
+    api.state.remove_pod("uid-again")
+    other = {"n0": "n1", "n1": "n0"}[victim.node]
+    api.change("uid-again", node=other, started=66.0)
+    del api.pods[next(uid for uid, each in api.pods.items() if each.node == other and uid != "uid-again")]
+    comes(api, "small", created=68.0)
+    api.pass_at(68.0, restart=True)
+    assert api.placed["small"] == other
+
+
+def test_a_place_that_no_replacement_comes_to_is_free_after_a_while_also_after_a_restart():
+    api, victim = moved_for_a_wide_one()
+    where = {"n0": "n1", "n1": "n0"}[victim.node]
+    comes(api, "small", created=2.0)
+    api.pass_at(66.0, restart=True)
+    assert "small" not in api.placed
+    api.pass_at(187.0)
+    assert api.placed["small"] == where
+
+
+def test_the_new_place_of_a_pod_that_leaves_an_emptied_node_is_reserved_again():
+    """Nothing waits for it: its node is emptied on schedule."""
+    nodes = [node("n0", gpus=4), node("n1", gpus=4)]
+    leaving = pod("gone", at="n0", started=0.0, owner="set", terminating=True, leaves=30.0, moves_to="n1")
+    beside = [pod(f"b{each}", at="n1", started=0.0) for each in range(3)]
+    wide = [pod("wide", gpus=4, created=1.0)]
+    api = Api(nodes, [], [leaving, *beside, *wide])
+    comes(api, "small", queue="default", created=2.0, priority=5, never_preempts=True, selector=None)
+    api.pass_at(6.0, restart=True)
+    assert "n1" not in api.placed.values()

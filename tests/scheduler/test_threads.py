@@ -134,6 +134,9 @@ class Script:
     async def nominate(self, ref, node, reason=None):
         self.answer(("nominate", ref.name, node))
 
+    async def condition(self, ref, kind, reason, message):
+        self.answer(("condition", ref.name, kind, message))
+
     async def refuse(self, ref, reason, **more):
         self.answer(("refuse", ref.name))
 
@@ -324,6 +327,17 @@ async def test_victims_go_only_if_all_may():
     assert not [each for each in script.writes if each[0] == "evict"]
     assert reported == [EvictFailed("uid-v2", "budget")]
     assert applier.counters.plans_released == 1
+
+
+async def test_the_new_place_of_a_pod_that_moves_is_noted_before_it_is_evicted():
+    plan = Preempt((binding("v1"), binding("v2")), (binding("high"),), moved=("uid-v2",), moved_to=("n7",))
+    script = Script()
+    await apply(script, plan)
+    assert next(each for each in script.writes if each[0] in ("condition", "evict")) == ("condition", "v2", "MovesTo", "n7")
+    script = Script({("condition", "v2", "MovesTo", "n7"): Unreachable("nobody there")})
+    reported, _ = await apply(script, plan)
+    assert [each[1] for each in script.writes if each[0] == "evict"] == ["v1", "v2"], "it moves all the same"
+    assert not reported
 
 
 async def test_group_statuses_of_one_moment_are_one_write():

@@ -123,6 +123,7 @@ def pod(
         started=seconds(status.start_time) if status.start_time else None,
         nominated=status.nominated_node_name,
         preempted=bool(conditions) and _is_preempted(conditions),
+        moves_to=_moves_to(conditions) if metadata.deletion_timestamp is not None else "",
         closeness=closeness,
         measured=measured,
         measured_at=measured_at,
@@ -190,6 +191,12 @@ def _is_preempted(conditions: Iterable[views.Condition]) -> bool:
         each.type == "DisruptionTarget" and each.status == "True" and each.reason == "PreemptionByScheduler"
         for each in conditions
     )
+
+
+def _moves_to(conditions: Iterable[views.Condition]) -> str:
+    """The node where a place is reserved for the replacement of a pod that is moved."""
+    kind = f"{names.GROUP}/{names.MOVES_TO}"
+    return next((each.message for each in conditions if each.type == kind and each.status == "True"), "")
 
 
 def _is_ai_job(owner: views.OwnerReference | None) -> bool:

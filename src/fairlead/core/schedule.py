@@ -15,7 +15,7 @@ from fairlead.core.actions.defragment import empty_nodes
 from fairlead.core.actions.ending import dismantle, end_overtime
 from fairlead.core.actions.heads import bound_waits
 from fairlead.core.actions.kept_places import bring_back, redeem_holds, start_free_places
-from fairlead.core.actions.nominated import hold_again
+from fairlead.core.actions.nominated import hold_again, keep_moves_again
 from fairlead.core.actions.outwait import hurry, note_freed, release_late, report_waiting
 from fairlead.core.actions.refusals import notify, report_overdue
 from fairlead.core.actions.requeue import must_requeue, requeue, requeue_after_backoff
@@ -42,6 +42,8 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     # 2. Tasks whose victims are gone start in the places held for them, or in other free ones.
     if first and state.pods.nominated:
         yield from hold_again(state, now)
+    if first:
+        keep_moves_again(state, now)
     yield from redeem_holds(state, now)
     yield from bring_back(state, now)
     if state.spares.keys:

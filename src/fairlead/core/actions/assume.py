@@ -97,12 +97,14 @@ def _evicted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: fro
     suspends = () if outright else state.suspended.ask(evicted, now)
     group = unit.gang.key if unit.gang else ""
     graces = () if outright else state.departures.graces(victims)
+    going = tuple(sorted(moved))
     return Preempt(
         tuple(Binding(task.ref, task.pod.node) for task in victims),
         held,
         group,
         outright,
-        moved=tuple(sorted(moved)),
+        moved=going,
+        moved_to=tuple(names[state.in_flight.kept[uid].placeholder.row] for uid in going),
         groups=groups,
         why=plan.why,
         suspends=suspends,

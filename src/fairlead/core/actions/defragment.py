@@ -128,11 +128,13 @@ def empty_nodes(state: ClusterState, now: float) -> Iterator[Transaction]:
 
 
 def _emptied(state: ClusterState, emptied: Emptied) -> Preempt:
-    node = state.nodes.names[emptied.row]
+    names, moved = state.nodes.names, tuple(sorted(task.pod.uid for task in emptied.moved))
+    node = names[emptied.row]
     return Preempt(
         tuple(Binding(task.ref, node) for task in emptied.moved),
         (),
-        moved=tuple(sorted(task.pod.uid for task in emptied.moved)),
+        moved=moved,
+        moved_to=tuple(names[emptied.placeholders[uid].row] for uid in moved),
         why=Cause(emptied=node, gpu=emptied.gpu),
         graces=state.departures.graces(emptied.moved),
     )

@@ -125,3 +125,15 @@ def _victims(state: ClusterState, task: Task, row: int, leaving: dict[int, list[
         for each in leaving[other] if other != row else ():
             if state.queues.limits.over_limit(task, row=row) is not None:
                 yield each
+
+
+def keep_moves_again(state: ClusterState, now: float) -> None:
+    """New places of pods that are on their way out to run there are reserved again for their replacements."""
+    replaced: set[str] = set()
+    for uid in sorted(state.departures.going):
+        task = state.tasks.get(uid)
+        if task is None or not task.pod.moves_to or task.state not in (TaskState.BOUND, TaskState.EVICTING):
+            continue
+        with state.isolation.guard("moves"):
+            if not state.moves.is_replaced(task, replaced):
+                state.moves.keep_again(task, now)

@@ -295,7 +295,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     claims: the ResourceClaims that it uses. extended: the extended resources that its containers request; extended_claim: name of
     the claim that serves some of them, as its status has it. closeness: where on the network its gang is to be, unless its
     PodGroup has that. measured: its pressure as it was measured at `measured_at`, seconds since the epoch; empty: it was not.
-    declares: whether its pressure is declared.
+    declares: whether its pressure is declared. moves_to: the node where a place is reserved for its replacement, once it was
+    evicted to run there.
     """
 
     uid: str
@@ -347,6 +348,7 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     spare: bool = False
     suspended: float = 0.0
     leader: str = ""
+    moves_to: str = ""
 
     @property
     def key(self) -> str:
@@ -371,4 +373,5 @@ def on_paper(pod: Pod) -> Pod:
         controlled=False,
         started=None,
         preempted=False,
+        moves_to="",
     )

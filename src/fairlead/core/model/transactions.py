@@ -120,7 +120,8 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     outright: delete them whatever their disruption budgets, as kube-scheduler does, and nominate the node.
     graces: (UID, seconds) of victims that have other times to end than their own.
     suspends: jobs that are suspended; their pods are among the victims, and are not evicted.
-    moved: UIDs of victims whose replacements have places, too; where all have, there may be no beneficiary.
+    moved: UIDs of victims whose replacements have places, too; where all have, there may be no beneficiary. moved_to: the node of
+    each of these places.
     groups: the gangs that victims are of; why: the reason, of which the decision log holds the sentence.
     overrides: UIDs of victims that are deleted although their disruption budgets forbid it.
     """
@@ -135,6 +136,7 @@ class Preempt(msgspec.Struct, frozen=True, tag=True):
     suspends: tuple[Suspension, ...] = ()
     graces: tuple[tuple[str, int], ...] = ()
     overrides: tuple[str, ...] = ()
+    moved_to: tuple[str, ...] = ()
 
     @property
     def moves(self) -> bool:

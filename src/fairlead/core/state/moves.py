@@ -33,6 +33,7 @@ from fairlead.core.state.move_budget import MoveBudget
 from fairlead.core.state.placement import Placement
 from fairlead.core.state.tables import Tables
 
+_CLOCK = 1.0  # seconds by which times of objects are inexact
 _COMES_WITHIN = 60.0  # seconds beyond a victim's time to end in which its controller makes another
 
 
@@ -142,6 +143,36 @@ class Moves:
         placeholder.instead_of = victim.pod.uid if placeholder.charged else ""
         until = now + max(KEPT_FOR, self._departures.grace(victim) + _COMES_WITHIN)
         self._in_flight.keep(Kept(victim.pod.uid, _key(victim), placeholder, until, after))
+
+    def keep_again(self, victim: Task, now: float) -> None:
+        """A pod leaves to run elsewhere, as a scheduler before this one decided: its place there is reserved again.
+
+        Not if that is not free. A victim that others wait for is charged by its placeholder from now on, as when its move was
+        decided.
+        """
+        uid, row = victim.pod.uid, self._tables.nodes.rows.get(victim.pod.moves_to, -1)
+        if row < 0 or uid in self._in_flight.kept or not victim.pod.ours or not victim.pod.controlled:
+            return
+        placeholder = self.placeholder(victim, charged=uid in self._in_flight.lingering)
+        if not placeholder.ranking.fits_row(row):
+            self._tables.shapes.release(placeholder.ranking)
+            return
+        placeholder.instead_of = uid if placeholder.charged else ""
+        self._placement.place(placeholder, row)
+        self.keep(victim, placeholder, now)
+        for task in sorted(self._tables.owned.of([victim.pod.owner]), key=lambda each: each.rank):
+            if task.state is TaskState.WAITING and uid in self._in_flight.kept:
+                self.arrived(task)
+
+    def is_replaced(self, victim: Task, by: set[str]) -> bool:
+        """Whether a pod made since a victim was deleted has a node. by: UIDs of those that replace others; it is added."""
+        deleted, key = victim.pod.leaves - self._departures.grace(victim) - _CLOCK, _key(victim)
+        for task in self._tables.owned.of([victim.pod.owner]):
+            pod = task.pod
+            if pod.uid not in by and not pod.terminating and pod.node and pod.created >= deleted and _key(task) == key:
+                by.add(pod.uid)
+                return True
+        return False
 
     def after(self, places: dict[str, tuple[int, tuple[int, ...]]], held: Sequence[Task], row: int) -> tuple[str, ...]:
         """The victims that must leave a row before the placeholders there can be replaced: none if both fit.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from fairlead.api import names
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.grouping import is_upstream
 from fairlead.cluster.port import EvictFailed, Outcome
@@ -87,6 +88,8 @@ class _EvictAll:
             self._give_up(asked, tried)
             return
         await asyncio.gather(*(self._nominate(each) for each in self.plan.beneficiaries if not each.pod.placeholder))
+        places = dict(zip(self.plan.moved, self.plan.moved_to, strict=False))
+        await asyncio.gather(*(self._note_place(pod, places[pod.uid]) for pod in victims if pod.uid in places))
         suspended = {uid for job in self.plan.suspends for uid in job.pods}
         evicted = [pod for pod in victims if pod.uid not in suspended]
         graces = dict(self.plan.graces)
@@ -108,6 +111,13 @@ class _EvictAll:
             await self.context.cluster.nominate(beneficiary.pod, beneficiary.node)
         except Exception:
             log.exception("not nominated", pod=beneficiary.pod.key, node=beneficiary.node)
+
+    async def _note_place(self, victim: PodRef, node: str) -> None:
+        """So that a scheduler that is started meanwhile reserves the place again for the replacement; it may fail."""
+        try:
+            await self.context.cluster.condition(victim, names.MOVES_TO, "Rescheduled", node)
+        except Exception:
+            log.exception("new place not noted", pod=victim.key, node=node)
 
     async def _suspend(self, job: Suspension, victims: Sequence[PodRef]) -> None:
         outcome, message = await answer(self.context.cluster.suspend(job))
