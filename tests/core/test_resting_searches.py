@@ -1,6 +1,7 @@
 """Searches that rest: what ends the rest before its time, and what a job that rests is told."""
 
 import msgspec
+import pytest
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.actions import serve
@@ -119,7 +120,11 @@ def test_shares_without_leaving_pods_count_what_is_tried_once():
     assert placed(go(state, 20.0)) == {"waits": "n2"}
 
 
-def test_a_gang_whose_plan_was_given_up_keeps_that_reason_while_its_search_rests():
+def given_up_for_another(seconds):
+    """A gang whose plan was given up each time, as `claims` would take back what it got; its searches rest ever longer.
+
+    Returns the state, and the reasons that the gang had. On n3 two GPUs come and go: enough for a member, not for both.
+    """
     state = world(
         {"n1": {}, "n2": {}, "n3": {}},
         {"a": 4, "b": 1, "c": 19},
@@ -138,7 +143,7 @@ def test_a_gang_whose_plan_was_given_up_keeps_that_reason_while_its_search_rests
     for member in range(2):
         state.upsert_pod(pod(f"gang-{member}", queue="a", gpus=2, group="gang", priority=5, created=2.0))
     seen, number, free = set(), 0, False
-    for second in range(200):  # on n3 two GPUs come and go: enough for a member, not for both
+    for second in range(seconds):
         if second % 4 == 3:
             if free:
                 number += 1
@@ -148,7 +153,38 @@ def test_a_gang_whose_plan_was_given_up_keeps_that_reason_while_its_search_rests
             free = not free
         go(state, 10.0 + second)
         seen.add(reason(state, "gang-0"))
+    return state, seen
+
+
+def test_a_gang_whose_plan_was_given_up_keeps_that_reason_while_its_search_rests():
+    _, seen = given_up_for_another(200)
     assert seen == {ReasonCode.FAIR_SHARE}
+
+
+def change(state, name, **changes):
+    state.upsert_pod(msgspec.structs.replace(state.tasks[f"uid-{name}"].pod, **changes))
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda state: state.remove_pod("uid-claims"),
+        lambda state: change(state, "claims", gated=True),
+        lambda state: change(state, "claims", never_preempts=True),
+        lambda state: state.upsert_queue(queue("b", quota=0)),
+        lambda state: state.upsert_queue(queue("b", quota=1, limit=0)),
+        lambda state: state.upsert_queue(queue("a", quota=8)),
+        lambda state: state.remove_queue("b"),
+    ],
+)
+def test_a_job_that_was_held_back_is_tried_again_at_once_when_the_claim_is_over(happens):
+    """Also where its own search rests: that was in vain because of the claim alone."""
+    state, _ = given_up_for_another(200)
+    pending_class = state.tasks["uid-gang-0"].unit.pending_class
+    assert pending_class.held_back.tasks[0].pod.name == "claims"
+    assert pending_class.search.backoff_until > 211.0
+    happens(state)
+    assert preempted(go(state, 210.0)) == [["a2"]]
 
 
 def test_reasons_follow_the_nodes():

@@ -172,6 +172,8 @@ def _check_all(state: ClusterState, pending_classes: set[PendingClass], rows: li
             if check is not None:
                 # A job that came since its last search may be what blocks the victims there: tried again once that is gone.
                 waiting.note_blocked(pending_class, check.blocking.blocked_by)
+            if check is not None and (check.released or check.claim_is_over):
+                waiting.backing_off.end(pending_class)  # its search was in vain for the sake of that claim
             if helped:
                 waiting.requeue(pending_class)
             elif check is not None and check.search_due:
@@ -254,6 +256,7 @@ class Check:
     """An unschedulable class while it is checked. rows: those with new capacity, freed: queues with new headroom.
 
     search_due: there may be victims for it now, or pods to be moved, which are not searched for before its backoff is over.
+    released: the job for which it is held back may not have more.
     """
 
     def __init__(
@@ -268,6 +271,7 @@ class Check:
         self.blocking = Blocking()
         self.preempts = state.policy.preempt and not unit.tasks[0].pod.never_preempts
         self.search_due = False
+        self.released = False
 
     @cached_property
     def preemption(self) -> PreemptionPolicy:
@@ -294,6 +298,17 @@ class Check:
     def may_reclaim(self) -> bool:
         """Whether there is a queue, or a user of its own, from which it may reclaim something now."""
         return self.preemption.reclaims_from_users or may_reclaim(self.preemption)
+
+    @cached_property
+    def claim_is_over(self) -> bool:
+        """Whether the job for which it is held back waits no longer, or does not deserve anything before it any more."""
+        queues, other, pending_class = self.state.queues, self.pending_class.held_back, self.pending_class
+        if other is None:
+            return False
+        if not other.alive:
+            return True
+        theirs, demand = queues.queues[other.tasks[0].queue], queues.tree.asked_together(other.tasks[: other.need])
+        return not queues.reclaim.is_due_before(theirs, demand, pending_class.queue, pending_class.demand)
 
     @cached_property
     def rests(self) -> bool:
@@ -386,14 +401,14 @@ def _fewer_holds_exclude_it(check: Check, seen: Seen) -> bool:
 
 def _claim_is_gone(check: Check, seen: Seen) -> bool:
     """The job for which it is held back may have no claim any more: it waits no longer, or shares moved."""
-    queues, other, pending_class = check.state.queues, check.pending_class.held_back, check.pending_class
-    if other is None or not other.alive:
+    if check.claim_is_over:
         return True
-    theirs, demand = queues.queues[other.tasks[0].queue], queues.tree.asked_together(other.tasks[: other.need])
-    if not queues.reclaim.is_due_before(theirs, demand, pending_class.queue, pending_class.demand):
-        return True
-    if seen.shares[0] == queues.fair.version:
+    if seen.shares[0] == check.state.queues.fair.version:
         return False
+    other = check.pending_class.held_back
+    check.released = other is not None and check.state.queues.limits.over_limits(other) is not None
+    if check.released:
+        return True
     return all(ranking.best() >= 0 for ranking in check.rankings) or check.may_search()  # a place needs no search
 
 

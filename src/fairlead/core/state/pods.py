@@ -373,6 +373,7 @@ def _same(old: Pod, new: Pod) -> bool:
         and old.user == new.user
         and old.service_class == new.service_class
         and old.gated == new.gated
+        and old.never_preempts == new.never_preempts
         and old.error == new.error
         and old.terminating == new.terminating
     )
