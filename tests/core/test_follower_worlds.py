@@ -15,6 +15,7 @@ from fairlead.core import invariants
 from fairlead.core.model.groups import Followers, Group
 from fairlead.core.model.pods import AffinityTerm
 from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.starts import START_TIMEOUT
 from fairlead.core.model.transactions import Evict, Place, Preempt
 from fairlead.core.pods.tasks import Placeholder, TaskState
 from tests.builders import GPU, cluster, node, pod, queue, run, spec
@@ -226,7 +227,7 @@ class World:
             binding = self.unwritten.pop()
             uid = binding.pod.uid
             if uid in self.pods and binding.node in self.nodes:
-                self.pods[uid] = msgspec.structs.replace(self.pods[uid], node=binding.node)
+                self.pods[uid] = msgspec.structs.replace(self.pods[uid], node=binding.node, bound=self.now)
                 self.state.pods.bound(uid)
                 self.state.upsert_pod(self.pods[uid])
 
@@ -314,6 +315,9 @@ class World:
             leaders, kept = self.members(f"l{name}"), self.kept(name)
             for leader, where in kept:
                 assert self.rack(where) == self.rack(leaders[leader])
+                all_here = len(self.members(f"f{name}")) >= job.jobs * job.count
+                in_time = self.now < self.pods[leader].bound + START_TIMEOUT
+                assert in_time or all_here, f"{name} keeps {kept}, and followers have not come"
             if any(self.members(f"f{name}").values()):
                 assert not kept, f"{name} keeps {kept} beside its followers"
             if job.jobs == 1 and not any(leaders.values()) and not job.exclusive and self.could_start(job, free):

@@ -9,6 +9,7 @@ from fairlead.core.model.groups import Followers, Group, Target
 from fairlead.core.model.namespaces import Namespace
 from fairlead.core.model.pods import AffinityTerm
 from fairlead.core.model.selectors import Requirement
+from fairlead.core.model.service_classes import ServiceClass
 from tests.builders import cluster, node, pod, queue, refused, run, spec, start
 
 JOB, INDEX = "jobset.sigs.k8s.io/replicatedjob-name", "batch.kubernetes.io/job-completion-index"
@@ -82,6 +83,43 @@ def test_a_leader_starts_where_its_followers_fit():
     assert len(kept(state)) == 3
     assert {rack(each) for each in kept(state)} == {"r1"}
     assert used(state) == 4
+
+
+@pytest.mark.parametrize(("timeout", "by_class", "until"), [(0.0, 0.0, 901.0), (60.0, 300.0, 61.0), (0.0, 300.0, 301.0)])
+@pytest.mark.parametrize("restart", [False, True])
+def test_followers_that_do_not_come_in_time_have_no_places_any_more(timeout, by_class, until, restart):
+    """The time in which the leader's gang is to start, counted from when the leader got its place."""
+    lead = leader("lead", service_class="c")
+    state = world(racks(2, 4), [], groups(3, start_timeout=timeout))
+    state.upsert_class(ServiceClass("c", start_timeout=by_class))
+    add(state, [lead])
+    where = start(state)["lead"]
+    if restart:
+        led, others = groups(3, start_timeout=timeout)
+        led = msgspec.structs.replace(led, spares=tuple(kept(state)))
+        state = world(racks(2, 4), [], [led, others])
+        state.upsert_class(ServiceClass("c", start_timeout=by_class))
+        add(state, [msgspec.structs.replace(lead, node=where, bound=1.0)])
+    add(state, [pod("other", created=5.0, gpus=1, selector={"net/rack": "r1"})])
+    assert start(state, until - 1.0) == {}
+    assert state.next_due <= until
+    assert len(kept(state)) == 3
+    assert set(start(state, until)) == {"other"}
+    assert (kept(state), used(state)) == ([], 2)
+    assert start(state, until + 1.0) == {}
+    assert kept(state) == [], "they are not placed again"
+    state.remove_pod("uid-other")
+    add(state, followers(3, rack="r1"))
+    assert len(start(state, until + 9.0)) == 3, "they are served like others"
+
+
+def test_followers_that_come_once_their_leader_is_ready_are_waited_for():
+    led, others = groups(3)
+    led = msgspec.structs.replace(led, followers=tuple(msgspec.structs.replace(each, ready=True) for each in led.followers))
+    state = world(racks(2, 4), [leader("lead")], [led, others])
+    start(state)
+    start(state, 1e6)
+    assert len(kept(state)) == 3
 
 
 def test_a_leader_waits_where_no_domain_has_room_for_its_followers():

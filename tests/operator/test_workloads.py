@@ -332,4 +332,7 @@ def test_the_workers_of_each_group_that_has_a_domain_to_itself():
         for group in range(2)
     }
     assert found["lws.x.0"][0].template == _like({"app": "w"})
+    assert not found["lws.x.0"][0].ready
+    waits = {"metadata": {"name": "x", "annotations": annotations}, "spec": {**spec, "startupPolicy": "LeaderReady"}}
+    assert WORKLOADS[LWS].followers(waits)["lws.x.0"][0].ready
     assert WORKLOADS[LWS].followers({"metadata": {"name": "x", "annotations": {}}, "spec": spec}) == {}

@@ -34,7 +34,8 @@ _CONTAINER = ("name", "resources", "ports", "restartPolicy")
 class Form(msgspec.Struct, frozen=True, omit_defaults=True):
     """gang: name of their PodGroup. leaders: labels of their leaders. level: label of nodes. count: for each leader.
 
-    template: the part of their pod template that decides where they run; None: it is not known.
+    template: the part of their pod template that decides where they run; None: it is not known. ready: they are created only once
+    their leader is ready.
     """
 
     gang: str
@@ -42,6 +43,7 @@ class Form(msgspec.Struct, frozen=True, omit_defaults=True):
     level: str
     count: int
     template: dict[str, Any] | None = None
+    ready: bool = False
 
 
 def template(given: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -88,6 +90,7 @@ def read(group: views.PodGroup, as_pod: Callable[[views.Pod], Pod]) -> tuple[Fol
             each.level,
             each.count,
             _like(each, namespace, as_pod),
+            each.ready,
         )
         for each in possible
     )

@@ -83,7 +83,7 @@ class Followers(msgspec.Struct, frozen=True, omit_defaults=True):
 
     gang: `namespace/name` of theirs. leaders: labels that their leaders have, all of them. level: the label of nodes whose value
     names the domain. count: how many follow each leader. like: one of them by its template; None: not known, they are taken to
-    be like their leader.
+    be like their leader. ready: they are created only once their leader is ready.
     """
 
     gang: str
@@ -91,6 +91,7 @@ class Followers(msgspec.Struct, frozen=True, omit_defaults=True):
     level: str
     count: int
     like: Pod | None = None
+    ready: bool = False
 
 
 class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

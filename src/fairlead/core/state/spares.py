@@ -14,20 +14,22 @@ Three states of a gang, by who has places:
 
 Followers are pods that a controller creates once a member, their leader, has a node (`Group.followers`). Their places are spares
 of their leader: they wait with it, are kept in its domain while it has a place, and go with it. Once followers have places, by
-those that are handed over to them or by others, nothing is reserved for any of them.
+those that are handed over to them or by others, nothing is reserved for any of them. Nor is it once the time is over in which the
+leader's gang is to start, counted from when the leader got its place: unless its followers come only when it is ready.
 
 The nodes are written to the PodGroup's status, from where a scheduler that starts anew takes them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import partial
 
 import msgspec
 
 from fairlead.core.model.agenda import Agenda
-from fairlead.core.model.groups import Group
+from fairlead.core.model.groups import Followers, Group
 from fairlead.core.model.pods import DeviceUse, Pod, on_paper
 from fairlead.core.pods.followers import leaders, leads_others, place_for
 from fairlead.core.pods.members import role_of
@@ -35,6 +37,7 @@ from fairlead.core.pods.tasks import PLACED, Gang, Task, TaskState
 from fairlead.core.state.in_flight import KEPT_FOR
 from fairlead.core.state.parts import Parts
 from fairlead.core.state.pods import Pods
+from fairlead.core.state.starts import placed_at
 from fairlead.core.state.suspended import Suspended
 from fairlead.core.state.tables import Tables
 
@@ -49,6 +52,7 @@ class Spares:
     def __init__(self, tables: Tables, parts: Parts, pods: Pods, suspended: Suspended) -> None:
         self._tables = tables
         self._placement = parts.placement
+        self._starts = parts.starts
         self._pods = pods
         self._suspended = suspended
         self.asking: set[str] = set()
@@ -57,6 +61,7 @@ class Spares:
         self._made: dict[str, Pod] = {}  # UID -> what a spare was made as
         self._recorded: dict[str, tuple[str, ...]] = {}  # group -> nodes that a scheduler before this one wrote
         self._leads: dict[str, tuple[str, ...]] = {}  # group -> the gangs of its followers
+        self._followed_by: Agenda[str] = tables.timers.agenda("followers")  # group -> when the next leader has waited long enough
         self._ends: Agenda[str] = tables.timers.agenda("spares")  # group without members -> until when its places are kept
 
     # -- questions -----------------------------------------------------------------------------
@@ -113,9 +118,18 @@ class Spares:
         return [
             place_for(task.pod, each, _pod(task.pod, gang, task.pod.uid, number), partial(may_use, task=task))
             for task, each in leaders(gang, states)
-            if not self._has_started(each.gang)
+            if not self._has_started(each.gang) and self._awaited_until(gang, task, each) > self._tables.services.now
             for number in range(each.count)
         ]
+
+    def _awaited_until(self, gang: Gang, leader: Task, followers: Followers) -> float:
+        """Until when the followers of a leader are waited for: those that have all come get their places in the next pass."""
+        since, following = placed_at(leader), self._tables.gangs.get(followers.gang)
+        if followers.ready or not since or leader.state is not TaskState.BOUND:
+            return math.inf
+        if following is not None and following.tasks and len(following.tasks) >= following.needed:
+            return math.inf
+        return since + self._starts.limit(gang, leader)
 
     def _has_started(self, key: str) -> bool:
         """Whether a gang of followers has places, or has ended."""
@@ -159,6 +173,7 @@ class Spares:
         """A gang ends, is evicted, or its PodGroup is gone: nothing is reserved for it."""
         self._recorded.pop(key, None)
         self._ends.drop(key)
+        self._followed_by.drop(key)
         gang = self._tables.gangs.get(key)
         for task in gang.spares_of() if gang is not None else []:
             self.remove(task)
@@ -224,6 +239,7 @@ class Spares:
                 self._tend(gang, now)
             else:
                 self._ends.drop(key)
+                self._followed_by.drop(key)
 
     def _tend(self, gang: Gang, now: float) -> None:
         key, nodes, kept, wanted = gang.key, self._tables.nodes, self.own(gang), _asked(gang.group)
@@ -239,6 +255,7 @@ class Spares:
             return
         for task in kept[wanted:]:
             self.remove(task)
+        self._note_next(gang)
         wanted_too = {pod.uid for pod in self._for_followers(gang, PLACED)}
         for task in self.kept(gang):
             if task.pod.leader and task.pod.uid not in wanted_too:
@@ -248,6 +265,15 @@ class Spares:
             closed = self._tables.reserved.closed_by_administrators(task)
             if not nodes.open[row].any() or not task.ranking.admitted(row).any() or (closed is not None and closed[row].any()):
                 self.remove(task)  # no member could start there now
+
+    def _note_next(self, gang: Gang) -> None:
+        """When a leader will have waited long enough for its followers."""
+        times = [self._awaited_until(gang, task, each) for task, each in leaders(gang, PLACED)]
+        next_due = min((time for time in times if self._tables.services.now < time < math.inf), default=None)
+        if next_due is None:
+            self._followed_by.drop(gang.key)
+        else:
+            self._followed_by.put(gang.key, next_due)
 
     def _ceases(self, gang: Gang) -> bool:
         """Whether nothing is to be reserved for a gang: it asks for nothing, has ended, or is suspended."""

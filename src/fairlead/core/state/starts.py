@@ -152,9 +152,9 @@ class Starts:
         """Those of a whole gang that should have started by now, and when the next is to be judged."""
         late, due = [], math.inf
         limit = self.limit(gang, bound[0])
-        got = sorted(_bound(task) for task in bound)[max(0, gang.needed - 1)]
+        got = sorted(placed_at(task) for task in bound)[max(0, gang.needed - 1)]
         for task in starting:
-            ends = max(got, _bound(task)) + limit
+            ends = max(got, placed_at(task)) + limit
             if now >= ends:
                 late.append(task)
             else:
@@ -207,6 +207,6 @@ class Starts:
         return Reason(ReasonCode.BACKOFF, message, {"failed_starts": failed.count, "until": int(failed.until)})
 
 
-def _bound(task: Task) -> float:
+def placed_at(task: Task) -> float:
     """When a task got its node."""
     return task.started or task.pod.bound

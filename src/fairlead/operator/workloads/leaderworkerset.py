@@ -46,9 +46,10 @@ def followers(manifest: Manifest) -> Mapping[str, tuple[Form, ...]]:
     if not label or size < 2:
         return {}
     like, leading = template(_group(manifest).get("workerTemplate") or {}), {grouping.LWS_WORKER: "0"}
-    groups = map(str, range(number((manifest.get("spec") or {}).get("replicas"), 1)))
+    spec = manifest.get("spec") or {}
+    ready, groups = spec.get("startupPolicy") == "LeaderReady", map(str, range(number(spec.get("replicas"), 1)))
     return {
-        grouping.leader_worker_set(name, each): (Form(grouping.workers(name, each), leading, str(label), size - 1, like),)
+        grouping.leader_worker_set(name, each): (Form(grouping.workers(name, each), leading, str(label), size - 1, like, ready),)
         for each in groups
     }
 
