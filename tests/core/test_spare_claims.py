@@ -147,8 +147,28 @@ def test_a_spare_shares_the_claim_that_all_members_share():
         member(state, name, claim="shared")
     assert len(set(placed(run(state, 1.0)).values())) == 1
     assert kept(state) == [state.nodes.names[state.tasks["uid-g-0"].row]]
+    assert used(state) == 1, "its devices are charged once, to the members"
     member(state, "other", group="")
     assert len(placed(run(state, 2.0))) == 1, "one GPU is all that the gang holds"
+    invariants.check(state)
+    # A member is replaced: while it is away its part is not charged, and its replacement pays it again.
+    state.remove_pod("uid-g-1")
+    assert used(state) == 1.5
+    member(state, "again", claim="shared")
+    assert set(placed(run(state, 3.0))) == {"again"}
+    assert used(state) == 2, "with the other pod's"
+    invariants.check(state)
+
+
+def test_a_shared_claim_that_comes_late_is_charged_once_beside_spares():
+    state = world(1, 1, spares=2)
+    use = DeviceUse("gpu", "ns/shared")
+    for name in ("g-0", "g-1"):
+        state.upsert_pod(pod(name, spec_=spec(gpus=0), claims=(use,), group="g"))
+    assert placed(run(state, 1.0)) == {}
+    state.claims.upsert(DeviceClaim("ns/shared", "uid-shared", asks(1)))
+    assert len(placed(run(state, 2.0))) == 2
+    assert (len(kept(state)), used(state)) == (2, 1)
     invariants.check(state)
 
 

@@ -14,7 +14,7 @@ from fairlead.core.nodes.extended_resources import content_of
 def needs(claims: DeviceClaims, pod: Pod, sharers: Callable[[str], int]) -> tuple[DeviceNeed, ...]:
     """What a pod needs by its claims, as they are now; which claim it is matters where it has devices, or several users.
 
-    sharers: how many pods are charged for a claim in equal parts, by its key.
+    sharers: how many pods are charged for a claim in equal parts, by its key; 0: others than this one.
     """
     return tuple(_need(claims, use, pod, sharers) for use in pod.claims)
 
@@ -24,7 +24,7 @@ def weighed(claims: DeviceClaims, needs: tuple[DeviceNeed, ...]) -> tuple[Device
     return tuple(
         each if each.milli == milli else msgspec.structs.replace(each, milli=milli)
         for each in needs
-        for milli in (claims.wants.weight(each.content) // each.sharers,)
+        for milli in (claims.wants.weight(each.content) // each.sharers if each.sharers else 0,)
     )
 
 
@@ -57,5 +57,6 @@ def _need(claims: DeviceClaims, use: DeviceUse, pod: Pod, sharers: Callable[[str
     which = claim.allocation is not None or claim.deleting or claim.users or len(claims.wants.users(use.key)) > 1
     which = which or bool(claims.failures.of_claim(use.key))
     # As much whatever it is allocated, so that it changes only with what is known of devices.
-    shared = max(1, sharers(use.key))
-    return DeviceNeed(number, use.key if which else "", milli=claims.wants.weight(number) // shared, sharers=shared)
+    shared = sharers(use.key)
+    milli = claims.wants.weight(number) // shared if shared else 0
+    return DeviceNeed(number, use.key if which else "", milli=milli, sharers=shared)

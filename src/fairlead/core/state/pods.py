@@ -120,14 +120,18 @@ class Pods:
     def _sharers(self, pod: Pod, claim: str) -> int:
         """How many pods are charged for a claim in equal parts: those of a gang that use it, as far as they start together.
 
-        Others are charged for all of it: what else is created and names the claim makes it no cheaper.
+        Others are charged for all of it: what else is created and names the claim makes it no cheaper. A spare is charged for
+        nothing that members have: the one that it stands in for has left its part to the others, or is still there.
         """
         tables = self._tables
         gang = tables.gangs.get(f"{pod.namespace}/{pod.group}") if pod.group else None
         if gang is None or gang.group is None:
             return 1
         users = tables.device_claims.wants.users(claim)
-        return max(1, min(gang.needed, sum(uid == pod.uid or uid in gang.tasks for uid in users)))
+        members = {uid for uid in users if uid in gang.tasks and not gang.tasks[uid].pod.spare}
+        if pod.spare:
+            return 0 if members else 1
+        return max(1, min(gang.needed, len(members | {pod.uid})))
 
     def adopt(self, pod: Pod) -> Task | None:
         """A pod that is not known came. Returns its task if it has come to wait, and does not wait in line yet.
