@@ -323,6 +323,37 @@ def test_a_pod_that_was_to_move_is_charged_for_until_it_is_gone(becomes):
     invariants.check(moving.state)
 
 
+@pytest.mark.parametrize("came", [False, True])
+@pytest.mark.parametrize("ends", ["gone", "given up", "node comes again", "node and then gone"])
+def test_a_pod_that_moves_is_charged_once_also_when_its_node_fails(came, ends):
+    """It is known for as long as its claim is allocated, or its object is there. came: its replacement, which waits for the limit."""
+    moving = Moving()
+    if came:
+        moving.replace()
+        run(moving.state, LATE + 1)
+        assert moving.state.tasks["uid-again"].state is TaskState.HELD
+    failed = moving.state.tasks[moving.victim].pod.node
+    moving.state.remove_node(failed)
+    invariants.check(moving.state)
+    assert moving.used == 2000
+    moving.tempt()
+    assert "thief" not in placed(run(moving.state, LATE + 2))
+    if ends == "given up":
+        run(moving.state, LATE + 400) if not came else moving.state.remove_pod("uid-again")
+    if "node" in ends:
+        moving.state.upsert_node(node(failed, gpus=2))
+        invariants.check(moving.state)
+    if "gone" in ends:
+        moving.state.remove_pod(moving.victim)
+    invariants.check(moving.state)
+    assert moving.used == {"node comes again": 3000}.get(ends, 2000)
+    run(moving.state, LATE + 401)
+    invariants.check(moving.state)
+    with moving.state.isolation.guard("moves"):
+        raise ValueError
+    invariants.check(moving.state)
+
+
 @pytest.mark.parametrize("limit", [2, 3])
 def test_a_replacement_runs_beside_the_pod_that_moves_only_within_its_queues_limit(limit):
     moving = Moving(limit)

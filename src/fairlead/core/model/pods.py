@@ -120,8 +120,8 @@ class DeviceNeed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     content: number of what it asks for; 0: that is not known. claim: its key where it matters which claim it is: it is allocated,
     or other pods use it. missing: it does not exist, so nothing can be allocated to it. milli: thousandths of a GPU that it is
-    charged as; sharers: how many pods are charged for the claim in equal parts, of which it is one, 0: only others are. served: extended resources
-    that are had by devices on nodes that do not advertise them, by name; content is what all of them ask for.
+    charged as; sharers: how many pods are charged for the claim in equal parts, of which it is one, 0: only others are. served:
+    extended resources that are had by devices on nodes that do not advertise them, by name; content is what all of them ask for.
     """
 
     content: int = 0

@@ -78,6 +78,7 @@ class Task:
         "nominated",
         "not_before",
         "number",
+        "paid_for",
         "pod",
         "queue",
         "ranking",
@@ -113,6 +114,7 @@ class Task:
         self.started = 0.0
         self.waits: tuple[Wait, ...] = ()  # for victims, with others whose places these have
         self.waits_since = 0.0  # from when on it waits anew, of a job that ran before
+        self.paid_for = False  # its node is gone, and something is charged in its stead
         self.instead_of = ""  # UID of a moved pod: while this is charged the pod is not, though it still runs
 
     def __repr__(self) -> str:
@@ -138,7 +140,7 @@ class Task:
     @property
     def charged(self) -> bool:
         """Whether a queue is charged for what it holds: for pods that others placed only where they have a queue."""
-        return self.pod.ours or bool(self.queue)
+        return (self.pod.ours or bool(self.queue)) and not self.paid_for
 
     @property
     def waits_for(self) -> AbstractSet[str]:

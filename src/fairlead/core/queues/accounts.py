@@ -203,6 +203,11 @@ class Accounts:
         self._add_debt(debt, 1)
         self._measure_debt(debt, 1)
 
+    def is_moved(self, uid: str) -> bool:
+        """Whether something is charged in a victim's stead: one that moves."""
+        debt = self.debts.get(uid)
+        return debt is not None and debt.moves
+
     def repay(self, uid: str) -> Debt | None:
         """The victim is gone, or stays and is charged as what runs; returns its debt, if it has one."""
         debt = self.debts.get(uid)

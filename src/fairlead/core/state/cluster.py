@@ -133,10 +133,7 @@ class ClusterState:
             else:
                 self.pending.wait(task)
         for uid in [uid for uid, where in self.in_flight.lingering.items() if where == row]:
-            # Its beneficiary has no place any more, but the victim still runs: it is charged again.
-            placement.part(self.tasks[uid])
-            self.queues.repay(uid)
-            placement.stray(self.tasks[uid], name)
+            placement.fail(self.tasks[uid], name)
         self.numa.clear(row)
         self.nodes.remove(name)
         self.queues.node_changed(row)

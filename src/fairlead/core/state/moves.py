@@ -8,7 +8,8 @@ A new place may be where another victim of the plan still runs, or the same pod:
 replacement is bound once these are gone.
 
 A queue is charged once for a pod that moves: for its placeholder, or the replacement that waits for it to go, and for the pod
-itself as soon as there is neither, until it is gone. So its replacement is bound beside it only where limits allow both.
+itself as soon as there is neither, until it is gone. So its replacement is bound beside it only where limits allow both. That its
+node fails meanwhile changes nothing: it may be known for long, as its claims are still allocated.
 
 No place is free before its holder has left, or counts where it runs again. A step that gives up a place (a replacement that does
 not fit, a move that is dropped, a unit that takes a free place instead) leaves it closed while other victims still fill it.

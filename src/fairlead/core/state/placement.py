@@ -155,9 +155,15 @@ class Placement:
         self._charge_moved(uid, None)
 
     def _charge_moved(self, uid: str, instead: Task | None) -> None:
-        row = self._in_flight.lingering.get(uid)
-        if row is not None and self._tasks[uid].charged:
-            self._queues.charge_moved(self._tasks[uid], row, instead)
+        row, moved = self._in_flight.lingering.get(uid), self._tasks.get(uid)
+        if moved is None:
+            return
+        if moved.paid_for and instead is None:
+            self._log.set(moved, "paid_for", False)  # noqa: FBT003 - what the attribute becomes
+            if moved.charged and self.is_stray(moved):
+                self._queues.charge(moved, 1, -1)
+        elif row is not None and moved.charged:
+            self._queues.charge_moved(moved, row, instead)
 
     # -- without a row -------------------------------------------------------------------------
 
@@ -195,11 +201,22 @@ class Placement:
         if task.charged:
             self._queues.charge(task, 1, -1)
 
+    def fail(self, victim: Task, node: str) -> None:
+        """The node of a victim that lingers is gone: its beneficiary has no place any more, but the victim is charged again.
+
+        Not where something is charged in its stead, as it moves.
+        """
+        self.part(victim)
+        victim.paid_for = self._queues.accounts.is_moved(victim.pod.uid)
+        self._queues.repay(victim.pod.uid)
+        self.stray(victim, node)
+
     def unstray(self, task: Task, node: str) -> None:
         """It is gone, or its node has come."""
         if self.strays.get(node, {}).pop(task.pod.uid, None) is not None:
             if task.charged:
                 self._queues.charge(task, -1, -1)
+            task.paid_for = False
             if not self.strays[node]:
                 del self.strays[node]
 
