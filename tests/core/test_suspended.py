@@ -1,6 +1,7 @@
 """Suspended jobs: they free what they hold, keep their queue position, and resume on places that are reserved for them."""
 
 import random
+from collections import Counter
 
 import msgspec
 import pytest
@@ -29,6 +30,7 @@ class Story:
     """The cluster, the operator and the Job controller around a state."""
 
     def __init__(self, *nodes, queues=(), **policy):
+        self.policy = policy
         self.state = cluster(nodes or [node("n", gpus=4)], queues, patience=9e9, **policy)
         self.state.upsert_class(PATIENT)
         self.groups = {}
@@ -85,7 +87,7 @@ class Story:
         """Another scheduler begins with what exists."""
         known = [task.pod for task in self.state.tasks.values() if not task.pod.placeholder]
         nodes = [self.state.nodes.objects[row] for row in self.state.nodes.rows.values()]
-        self.state = cluster(nodes, (), known, self.groups.values(), patience=9e9)
+        self.state = cluster(nodes, (), known, self.groups.values(), patience=9e9, **self.policy)
         self.state.upsert_class(PATIENT)
 
     def placeholders(self):
@@ -400,6 +402,27 @@ def test_a_group_made_for_a_target_state_names_places_until_they_are_taken_or_gi
     epoch = story.groups[key].target.epoch
     story.step(500.0)
     assert story.groups[key].target.epoch == epoch, "it is written once"
+
+
+def test_places_of_pods_that_have_not_come_are_free_once_the_job_is_suspended_again():
+    story = Story()
+    story.submit("low", 2, gpus=2)
+    story.step()
+    story.displace("low")
+    story.state.remove_pod("uid-high")
+    story.step()
+    story.submit("low", 1, gpus=2, created=20.0)
+    story.step()
+    story.step()
+    assert (story.running(), len(story.placeholders())) == (["low-0"], 1)
+    story.state.upsert_pod(pod("urgent", priority=5, gpus=2, created=30.0))
+    story.step()
+    assert story.groups["ns/job-batch.low"].target.state == "Suspended"
+    assert placed(story.step()) == {"urgent": "n"}, "it waits for no pod of the job"
+    story.delete("low")
+    story.step()
+    (waits,) = story.placeholders()
+    assert waits == "ns/job-batch.low-0"
 
 
 def test_places_that_were_reserved_before_a_restart_are_given_up_when_they_would_have_been():
@@ -1158,3 +1181,128 @@ def test_a_job_in_a_queue_of_another_release_is_evicted_and_its_target_is_left_a
     if of == "group":
         story.state.upsert_group(story.groups["ns/low"])
     assert all(story.state.suspended.suspendable(task) for task in tasks)
+
+
+class World(Story):
+    """Jobs of a class that is suspended, gangs among them, and urgent pods that come and go. The operator acts late; the job
+    controller makes pods late. At rest the scheduler is started anew at times: it stops and resumes nothing then, and reserves the same places.
+    """
+
+    def __init__(self, seed):
+        self.rnd = random.Random(f"suspended {seed}")
+        super().__init__(
+            *(node(f"n{each}", gpus=4) for each in range(self.rnd.randint(1, 3))), reservations=0, moves_per_minute=0.0
+        )
+        self.sizes, self.number, self.counts = {}, 0, Counter()
+
+    def come(self):
+        self.number += 1
+        job, size = f"j{self.number}", self.rnd.randint(1, 3)
+        self.sizes[job] = size, self.rnd.choice([1, 1, 2]), job if size > 1 and self.rnd.random() < 0.5 else ""
+        if self.sizes[job][2]:
+            self.group(job, size)
+        self.make(job)
+
+    def make(self, job, count=None):
+        size, gpus, group = self.sizes[job]
+        there = {task.pod.name for task in self.pods_of(job)}
+        for number in [each for each in range(size) if f"{job}-{each}" not in there][:count]:
+            self.number += 1
+            made = worker(job, number, gpus=gpus, group=group, created=self.now)
+            self.state.upsert_pod(msgspec.structs.replace(made, uid=f"uid-{self.number}"))
+
+    def pods_of(self, job):
+        return [task for task in self.state.tasks.values() if task.pod.owner == f"uid-job-{job}" and not task.pod.placeholder]
+
+    def target(self, job):
+        group = self.groups.get(f"ns/{self.sizes[job][2]}") or self.groups.get(f"ns/job-batch.{job}")
+        return group.target if group is not None else None
+
+    def urgent(self):
+        self.number += 1
+        gpus = self.rnd.choice([1, 2, 4])
+        self.state.upsert_pod(pod(f"urgent{self.number}", priority=5, gpus=gpus, created=self.now))
+
+    def ends(self):
+        urgent = sorted(task.pod.uid for task in self.state.tasks.values() if task.pod.name.startswith("urgent"))
+        if urgent:
+            self.state.remove_pod(self.rnd.choice(urgent))
+
+    def act(self):
+        """The kubelets, for all that was deleted; the operator and the job controller, for some jobs, in part."""
+        for uid in [uid for uid, task in self.state.tasks.items() if task.pod.terminating]:
+            self.state.remove_pod(uid)
+        for job in sorted(self.sizes):
+            target = self.target(job)
+            if self.rnd.random() < 0.5:
+                continue
+            if target is not None and target.state == "Suspended":
+                self.delete(job)
+            elif target is not None:
+                self.make(job, self.rnd.choice([None, 1]))
+
+    def pause(self):
+        self.step(self.rnd.choice([1.0, 5.0, 30.0]))
+
+    def step(self, seconds=1.0):
+        decided = super().step(seconds)
+        for each in decided:
+            for binding in each.beneficiaries if isinstance(each, Preempt) else ():
+                task = self.state.tasks[binding.pod.uid]
+                if not task.pod.placeholder:
+                    self.state.upsert_pod(msgspec.structs.replace(task.pod, nominated=binding.node))
+            suspended = {uid for job in each.suspends for uid in job.pods} if isinstance(each, Preempt) else set()
+            for victim in each.victims if isinstance(each, Preempt | Evict) else ():
+                if victim.pod.uid not in suspended:
+                    leaving = self.state.tasks[victim.pod.uid].pod
+                    self.state.upsert_pod(msgspec.structs.replace(leaving, terminating=True, leaves=self.now + 30.0))
+        return decided
+
+    def reserved(self):
+        """Where places are reserved for jobs that resume, and for pods of theirs that have come."""
+        names = self.state.nodes.names
+        returning = [(uid, kept) for uid, kept in self.state.in_flight.returning.items() if uid in self.state.tasks]
+        there = [(self.state.tasks[uid].pod.owner, names[kept.placeholder.row]) for uid, kept in returning]
+        return Counter([*there, *((task.pod.group, names[task.row]) for task in self.state.suspended.kept)])
+
+    def acts(self, decided):
+        return [each for each in decided if isinstance(each, Preempt | Evict | Place | Resume)]
+
+    def restart_at_rest(self):
+        for _ in range(4):
+            if not self.acts(self.step(0.0)):
+                break
+        else:
+            return
+        if any(task.state is TaskState.WAITING and task.pod.priority for task in self.state.tasks.values()):
+            return  # its search may rest, or wait for pods that are not all needed: both are not recorded
+        before, held = self.reserved(), {task.pod.uid for task in self.state.tasks.values() if task.state is TaskState.HELD}
+        self.counts["suspending"] += sum(bool(self.pods_of(job)) for job in self.sizes if self.suspends(job))
+        self.counts["reserved"] += before.total()
+        self.restart()
+        found = [each for each in self.acts(self.step(0.0)) if not isinstance(each, Place)]
+        assert not found, found
+        assert self.reserved() == before
+        assert all(self.state.tasks[uid].row >= 0 for uid in held), held
+
+    def suspends(self, job):
+        target = self.target(job)
+        return target is not None and target.state == "Suspended"
+
+
+def live(seed):
+    world = World(seed)
+    steps = (*["come"] * 2, *["urgent"] * 2, *["ends"] * 2, *["act"] * 4, *["pause"] * 4, *["restart_at_rest"] * 2)
+    for _ in range(60):
+        getattr(world, world.rnd.choice(steps))()
+    return world.counts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_scheduler_that_starts_anew_at_rest_stops_nothing_and_reserves_the_same(seed):
+    live(seed)
+
+
+def test_the_worlds_contain_what_is_judged():
+    counts = sum((live(seed) for seed in range(100, 120)), Counter())
+    assert min(counts["suspending"], counts["reserved"]) > 10, counts

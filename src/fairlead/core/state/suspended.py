@@ -88,6 +88,9 @@ class Suspended:
         if target.state != "Suspended":
             self._resume(key, target)
         elif key not in self._unconfirmed and self.targets.get(key) != target:
+            if key not in self.targets:
+                self._coming.drop(key)
+                self._drop(key)  # places of pods that had not come when it was resumed last: none come now
             self.targets[key] = target
             self._changed.add(key)
             self._moves.give_up(target.owners)
@@ -180,11 +183,10 @@ class Suspended:
         if any(self._pods(key)):
             if key not in self._leaving:
                 self._leaving.put(key, now + _PATIENCE)
+            # So also of a scheduler that was not there when the target was written.
             for task in self._pods(key):
                 if task.row >= 0 or task.pod.node:
-                    self._departures.dismiss(
-                        task.pod.uid
-                    )  # so also of a scheduler that was not there when the target was written
+                    self._departures.dismiss(task.pod.uid)
             return
         self._leaving.drop(key)
         if key not in self.paused:
