@@ -50,6 +50,47 @@ def test_a_place_that_victims_leave_is_held_again_by_the_next_leader(cluster):
     cluster.until(lambda: cluster.placed().get("mine") == held)
 
 
+def test_the_new_place_of_a_pod_that_is_moved_is_reserved_again_by_the_next_leader(cluster, tmp_path):
+    config = {
+        "apiVersion": "config.fairlead.dev/v1alpha1",
+        "kind": "SchedulerConfiguration",
+        "consolidation": {"patienceSeconds": 1},
+    }
+    (path := tmp_path / "config.json").write_text(json.dumps(config))
+    cluster.create(
+        node("n0", gpus=4), node("n1", gpus=4), *(objects.pod(f"fill-{each}", nodeName=f"n{each}") for each in range(2))
+    )
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train", "uid": "uid-train", "controller": True}
+
+    def replica(name):
+        made = objects.pod(name, terminationGracePeriodSeconds=600)
+        return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
+
+    cluster.create(*(replica(f"train-{each}") for each in range(6)))
+    first = cluster.scheduler("--no-leader-elect", "--config", str(path))
+    cluster.all_placed(8)
+    force = {"gracePeriodSeconds": 0, "kind": "DeleteOptions", "apiVersion": "v1"}
+    for each in range(2):
+        cluster.plane.request("DELETE", f"/api/v1/namespaces/default/pods/fill-{each}", force)
+    cluster.create(objects.pod("wide", gpus=2))
+    held = cluster.until(lambda: cluster.pods()["wide"]["status"].get("nominatedNodeName"))
+    (victim,) = cluster.until(
+        lambda: [name for name, each in cluster.pods().items() if each["metadata"].get("deletionTimestamp")]
+    )
+    found = {each["type"]: each.get("message") for each in cluster.pods()[victim]["status"]["conditions"]}
+    assert found["fairlead.dev/MovesTo"] == {"n0": "n1", "n1": "n0"}[held]
+    first.kill()
+    cluster.create(objects.pod("thief", gpus=1))
+    cluster.scheduler("--no-leader-elect", "--config", str(path))
+    cluster.until(lambda: f"default/{victim}" in str(cluster.condition("wide")) and cluster.condition("thief"))
+    cluster.plane.request("DELETE", f"/api/v1/namespaces/default/pods/{victim}", force)
+    cluster.until(lambda: cluster.placed().get("wide") == held)
+    assert "thief" not in cluster.placed()
+    cluster.create(replica("again"))
+    assert cluster.until(lambda: cluster.placed().get("again")) == found["fairlead.dev/MovesTo"]
+    assert "thief" not in cluster.placed()
+
+
 def test_a_standby_takes_over_and_the_old_epoch_is_refused(cluster):
     plural = {
         "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
