@@ -34,7 +34,7 @@ class RowChanges:
     def since(self, place: int) -> npt.NDArray[np.int32]:
         """The rows entered into the ring from a place on, each once, in any order."""
         if (self.end - place) * _GATHERED > len(self._stamp):
-            # Trials touch the same few rows over and over: to look at all rows' stamps costs less than at all entries.
+            # Trials touch the same few rows over and over: to read the stamps of all rows costs less than to read all entries.
             return np.flatnonzero(self._stamp >= place).astype(np.int32)
         rows = self.ring[place : self.end]
         latest: npt.NDArray[np.int32] = rows[self._stamp[rows] == _PLACES[place : self.end]]
