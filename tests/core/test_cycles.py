@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import invariants
-from fairlead.core.actions.requeue import CONDITIONS, Check
+from fairlead.core.actions.conditions import CONDITIONS, Check
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.preemption.policy import PreemptionPolicy

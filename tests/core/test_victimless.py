@@ -1,8 +1,12 @@
 """What nothing may be preempted for is not searched for, until something may be: then at once."""
 
+from collections import Counter
+
 import pytest
 
-from fairlead.core.actions import free_capacity
+from fairlead.core import schedule
+from fairlead.core.actions import free_capacity, victimless
+from fairlead.core.queues.without_victims import Alike, Group
 from tests.builders import cluster, node, placed, pod, preempted, queue, run
 
 
@@ -99,3 +103,30 @@ def test_pods_are_moved_for_it_where_devices_are_left_free():
     state.remove_pod(f"uid-{alone}")
     (moved,) = preempted(run(state, 32.0))
     assert set(moved) < {f"half-{number}" for number in range(1, 4)}
+
+
+def test_each_is_tried_once_in_a_pass_whatever_is_found_out_about_others(monkeypatch):
+    """Something seems to be preemptible in each pass, and what is tried is known to be in vain for another reason each time."""
+    served = []
+    serve = schedule.serve
+    monkeypatch.setattr(
+        schedule, "serve", lambda state, unit, now: served.append(unit.tasks[0].pod.name) or serve(state, unit, now)
+    )
+    monkeypatch.setattr(victimless, "_may_preempt", lambda *_: True)
+    monkeypatch.setattr(victimless, "_may_have_some", lambda *_: True)
+    monkeypatch.setattr(victimless, "_needs_no_less", lambda *_: False)
+    state = full(queue("q"), searches=1000)
+    for number, cpu in enumerate((1000, 2000, 3000)):
+        state.upsert_pod(pod(f"waits-{number}", "q", created=20.0 + number, gpus=1, cpu=cpu))
+    run(state, 30.0)
+    monkeypatch.setattr(victimless, "is_in_vain", lambda _, pending_class, *__: pending_class.order() > first.order())
+    classes = sorted(state.queues.waiting.unschedulable)
+    first = classes[0]
+    for each in classes:
+        victimless.keep(state, each, Group(each.queue, Alike(0, frozenset(), (), 1000)))
+    served.clear()
+    state.remove_pod("uid-runs-0")
+    state.upsert_pod(pod("instead", "q", created=1.0, gpus=1, cpu=500))
+    run(state, 31.0)
+    assert max(Counter(served).values()) <= 2
+    assert set(served) >= {"instead", "waits-0", "waits-1", "waits-2"}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions import backoff
@@ -30,10 +31,16 @@ from fairlead.core.state.cluster import ClusterState
 
 def is_in_vain(state: ClusterState, pending_class: PendingClass, unit: Unit, now: float) -> bool:
     """Whether a search for a unit of a class is in vain, as one was just now for a unit that is alike and asks for no more."""
-    vain = state.queues.waiting.without_victims.vain_at(_as_of(state, now))
+    known = state.queues.waiting.without_victims
+    vain = known.vain_at(_as_of(state, now))
     if not vain or not is_plain(state, pending_class, unit) or moves_from(state, unit) <= now:
         return False
-    return any(_needs_no_less(unit, one) for one in vain.get(_group(state, pending_class, unit), ()))
+    group = _group(state, pending_class, unit)
+    if not any(_needs_no_less(unit, one) for one in vain.get(group, ())):
+        return False
+    if group in known.sought:
+        known.sought[group].vain.append(unit)
+    return True
 
 
 def note(state: ClusterState, pending_class: PendingClass, unit: Unit, now: float, *, found: bool) -> bool:
@@ -179,8 +186,9 @@ def go_on(state: ClusterState, now: float) -> bool:
     waiting = state.queues.waiting
     known, again = waiting.without_victims, _to_be_moved_for(state, now)
     for group, sought in list(known.sought.items()):
-        more = next_of(state, group, sought.vain) if sought.vain else None
+        more = next_of(state, group, sought.vain, sought.tried) if sought.vain else None
         if more is not None and _has_some(state, group, more[1]):
+            sought.tried.add(more[1])
             waiting.may_take(more[0])
             again.append(more[0])
             continue
@@ -194,10 +202,12 @@ def go_on(state: ClusterState, now: float) -> bool:
     return bool(again)
 
 
-def next_of(state: ClusterState, group: Group, vain: Sequence[Unit]) -> tuple[PendingClass, Unit] | None:
-    """The first of a group for which a search need not be in vain, as those for some units were."""
+def next_of(
+    state: ClusterState, group: Group, vain: Sequence[Unit], tried: AbstractSet[Unit] = frozenset()
+) -> tuple[PendingClass, Unit] | None:
+    """The first of a group that was not tried, and for which a search need not be in vain, as those for some units were."""
     firsts = [(each, unit) for each in state.queues.waiting.without_victims.alike(group) if (unit := each.first()) is not None]
-    left = [each for each in firsts if not any(_needs_no_less(each[1], one) for one in vain)]
+    left = [each for each in firsts if each[1] not in tried and not any(_needs_no_less(each[1], one) for one in vain)]
     return min(left, key=lambda each: group.node.unit_key(each[1]), default=None)
 
 

@@ -70,7 +70,7 @@ class Queues:
         self.fair.touch()
         self.guarantees.recount(self.queues)
         self.waiting.policy_changed()
-        self.waiting.restart()
+        self.waiting.order.again()
         self.accounts.freed.add(queue.name)
         return None
 
@@ -146,9 +146,9 @@ class Queues:
             self.accounts.freed.update(self.queues)
             self.fair.touch()
             self.guarantees.recount(self.queues)
-            self.waiting.restart()
+            self.waiting.order.again()
         if self.fair.refresh(now):
-            self.waiting.restart()
+            self.waiting.order.again()
 
     def _ask_anew(self) -> None:
         """Where GPUs are parts of one, what pending classes ask for depends on the nodes that there are."""
@@ -171,7 +171,7 @@ class Queues:
         if changed:
             self.accounts.freed.update(self.queues)
             self.fair.touch()
-            self.waiting.restart()
+            self.waiting.order.again()
 
     # -- accounts ------------------------------------------------------------------------------
 
@@ -181,21 +181,21 @@ class Queues:
         if not self.log.depth:
             self.fair.touch()
             if sign < 0:
-                self.waiting.restart(queue)
+                self.waiting.order.again(queue)
 
     def relieve(self, names: set[str]) -> None:
         """Work of these queues was preempted, in a trial that was kept: they may hold less than before it."""
         for name in sorted(names):
             node = self.tree.node_of(name)
             self.accounts.freed.update(each.name for each in node.path)
-            self.waiting.restart(node)
+            self.waiting.order.again(node)
 
     def repay(self, uid: str) -> None:
         """A victim is gone, or stays and is charged as what runs."""
         debt = self.accounts.repay(uid)
         if debt is not None and not self.log.depth:
             self.fair.touch()
-            self.waiting.restart(self.tree.node_of(debt.queue))
+            self.waiting.order.again(self.tree.node_of(debt.queue))
 
     def uncredit(self, victim: str, beneficiary: str) -> None:
         """A beneficiary is charged in a victim's stead no more: it does not start, or not once the victim is gone."""

@@ -346,13 +346,6 @@ class Waiting:
         share = (lambda node, _: self.fair.dominant_share(node)) if held else None
         return self.order.position(node, unit, share), node.unit_key(unit)
 
-    def restart(self, changed: QueueNode | None = None) -> None:
-        """Shares may be smaller: order the queues anew before serving the next.
-
-        changed: only what this queue and those above it hold changed.
-        """
-        self.order.again(changed)
-
     def next(self) -> Unit | None:
         """The unit that is served next, or None when nothing waits that could be tried."""
         return self.order.next()

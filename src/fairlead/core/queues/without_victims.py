@@ -35,9 +35,13 @@ class Group(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """What was tried of a group in this pass since something may be preempted for it. vain: units that found nothing."""
+    """What was tried of a group in this pass since something may be preempted for it.
+
+    vain: units that found nothing. tried: after these; each is once in a pass, so that it ends.
+    """
 
     vain: list[Unit]
+    tried: set[Unit]
 
 
 class Facts(NamedTuple):
@@ -107,7 +111,7 @@ class WithoutVictims:
         """A class is tried: others of its group after it, if it is in vain for it but need not be for them."""
         group = self._of.get(pending_class)
         if group is not None:
-            self.sought.setdefault(group, Sought([]))
+            self.sought.setdefault(group, Sought([], set()))
 
     def alike(self, group: Group) -> Collection[PendingClass]:
         """Those of a group."""
