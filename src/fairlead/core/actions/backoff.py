@@ -103,7 +103,7 @@ def try_again(state: ClusterState, pending_class: PendingClass) -> None:
     waiting = state.queues.waiting
     if waiting.backoff.holds(pending_class):
         with state.isolation.guard("requeue", pending_class):
-            waiting.requeue(pending_class)
+            waiting.requeue(pending_class, for_a_place=True)
     elif not waiting.backoff.holds_any():
         waiting.backoff.close()
     else:

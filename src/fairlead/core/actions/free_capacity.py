@@ -73,7 +73,7 @@ def free_capacity(state: ClusterState, unit: Unit, code: ReasonCode, now: float)
             search.budgets = answer
         else:
             plan = answer
-    if found is not None or not victimless.note(state, pending_class, unit, now, found=plan is not None):
+    if found is not None or not victimless.note(state, pending_class, unit, now, blocking, found=plan is not None):
         _rest(state, search, 0 if plan else search.vain + 1, now)
     search.check_at = again
     state.queues.waiting.note_blocked(pending_class, blocking.blocked_by)

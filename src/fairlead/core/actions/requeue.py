@@ -163,7 +163,7 @@ def _check_all(state: ClusterState, pending_classes: set[PendingClass], rows: li
             if check is not None and (check.released or check.claim_is_over):
                 waiting.backing_off.end(pending_class)  # its search was in vain for the sake of that claim
             if helped:
-                waiting.requeue(pending_class)
+                waiting.requeue(pending_class, for_a_place=True)
             elif check is not None and check.search_due:
                 backoff.put_off(state, pending_class)
 

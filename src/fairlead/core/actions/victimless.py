@@ -22,6 +22,7 @@ from fairlead.core.actions import backoff
 from fairlead.core.actions.backoff import is_plain
 from fairlead.core.actions.patience import moves_from, reclaims_from
 from fairlead.core.pods.tasks import Unit
+from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.trial import may_reclaim
 from fairlead.core.queues.queue_node import PendingClass, QueueNode
@@ -43,15 +44,18 @@ def is_in_vain(state: ClusterState, pending_class: PendingClass, unit: Unit, now
     return True
 
 
-def note(state: ClusterState, pending_class: PendingClass, unit: Unit, now: float, *, found: bool) -> bool:
-    """Victims were searched for: whether there can be none, so that this was no search. found: there were some."""
+def note(state: ClusterState, pending_class: PendingClass, unit: Unit, now: float, blocking: Blocking, *, found: bool) -> bool:
+    """Victims were searched for: whether there can be none, so that this was no search.
+
+    blocking: what was found to block it, without which there may be some. found: there were some.
+    """
     if not is_plain(state, pending_class, unit):
         return False
     known, group = state.queues.waiting.without_victims, _group(state, pending_class, unit)
     if found:
         known.rests.pop(group, None)
         return False
-    if moves_from(state, unit) <= now:
+    if moves_from(state, unit) <= now or blocking.blocked_by is not None:
         return False
     pending_class.search.without_victims = _has_none(state, unit)
     if not pending_class.search.without_victims:

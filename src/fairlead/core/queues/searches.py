@@ -54,4 +54,3 @@ class Search:
         """One of its units has a place: the next searches are not put off."""
         self.vain, self.backoff_until, self.given_up = 0, 0.0, None
         self.moves_vain, self.moves_again = 0, 0.0
-        self.without_victims = False

@@ -113,8 +113,12 @@ class Waiting:
         elif pending_class.unschedulable is not None and node.policy.users_reclaim and pending_class.first() is unit:
             self.requeue(pending_class)  # what was in vain for another user need not be for this one
 
-    def requeue(self, pending_class: PendingClass) -> None:
-        """Something happened that could help the units of this class: they are tried again."""
+    def requeue(self, pending_class: PendingClass, *, for_a_place: bool = False) -> None:
+        """Something happened that could help the units of this class: they are tried again.
+
+        for_a_place: only in that a place may be free; whether something may be preempted for them is as it was.
+        """
+        pending_class.search.without_victims = pending_class.search.without_victims and for_a_place
         self._leave_unschedulable(pending_class)
         if pending_class.held_back is not None and not pending_class.held_back.alive:
             self.backing_off.end(pending_class)  # what it was held back for is gone
