@@ -40,6 +40,48 @@ def test_without_pressure_they_are_packed():
     assert not state.nodes.contention.active
 
 
+def losses(state, made):
+    """What a pod costs on each node, thousandths of a device; rows judged one by one and together agree."""
+    state.upsert_pod(made)
+    shape = state.tasks[made.uid].shape
+    found = lost(state.nodes, shape, np.arange(state.nodes.count, dtype=np.int32)).tolist()
+    assert found == [lost_on(state.nodes, shape, row) for row in range(state.nodes.count)]
+    return dict(zip(state.nodes.names, found, strict=True))
+
+
+def test_what_is_lost_is_what_the_shortest_kind_lacks_for_all_devices_in_use():
+    running = [
+        pressing("a", (800, 0, 0, 0), gpus=2, at="short"),
+        pressing("b", (800, 0, 700, 0), gpus=2, at="short"),
+        pressing("c", (0, 0, 700, 0), gpus=1, at="few"),
+        pressing("d", (0, 0, 700, 0), gpus=4, at="many"),
+    ]
+    state = cluster([node(name) for name in ("short", "few", "many", "free")], pods=running)
+    found = losses(state, pressing("new", (0, 0, 700, 0)))
+    assert found["free"] == 0
+    assert found["few"] * 5 == found["many"] * 2  # two devices and five are slowed down alike
+    # On the short node the network would lack as much, but its memory bandwidth lacks more already: the new pod alone loses.
+    assert found["short"] < found["few"]
+    alone = losses(state, pressing("none", (1, 0, 0, 0)))
+    assert abs(found["short"] - alone["short"]) <= 5
+
+
+def test_pods_are_put_where_fewest_devices_are_slowed_down():
+    running = [pressing("a", BANDWIDTH, gpus=1, at="n1"), pressing("b", BANDWIDTH, gpus=6, at="n2")]
+    state = cluster([node("n1"), node("n2")], pods=running)
+    state.upsert_pod(pressing("c", BANDWIDTH))
+    assert start(state) == {"c": "n1"}  # best fit would take the other
+
+
+def test_sums_near_the_capacity_count_a_little():
+    state = cluster([node("n1")], pods=[pressing("a", BANDWIDTH, at="n1")])
+    found = [losses(state, pressing(f"p{more}", (more, 0, 0, 0)))["n1"] for more in (100, 300, 400, 500, 600, 700)]
+    assert found[0] == 0
+    assert 0 < found[1] < found[2] < found[3]
+    assert found[5] - found[4] == 200  # beyond it: two devices, a tenth more each
+    assert found[2] - found[1] < found[3] - found[2] < found[4] - found[3]
+
+
 def test_a_score_refuses_nothing():
     state = cluster([node("n1", gpus=4)])
     for number in range(4):
@@ -142,6 +184,21 @@ def test_a_kind_with_other_numbers_of_gpus_presses_in_proportion_until_it_is_mea
     assert known.of(pod("a-5", gpus=8)) == (500, 0, 0, 0)
     assert known.of(pod("a-6", gpus=2)) == (400, 100, 0, 0)
     assert known.of(pod("a-7", gpus=0)) == ()
+
+
+def test_a_pod_that_uses_all_there_is_shows_the_least_that_each_of_its_gpus_uses():
+    known = Pressures()
+    assert known.learn(pod("a-1", gpus=1, measured=(500, 100, 0, 0)))
+    assert known.learn(pod("a-2", gpus=8, measured=(1000, 800, 0, 0)))
+    # Eight GPUs would use four times the node's capacity, of which there is one: that says nothing of one GPU.
+    assert known.of(pod("a-3", gpus=2)) == (1000, 200, 0, 0)
+    assert known.of(pod("a-4", gpus=8)) == (1000, 800, 0, 0)
+    assert known.learn(pod("a-5", gpus=2, measured=(400, 200, 0, 0)))
+    assert known.of(pod("a-6", gpus=4)) == (1000, 400, 0, 0)
+    known = Pressures()
+    assert known.learn(pod("b-1", gpus=8, measured=(1000, 0, 0, 0)))
+    assert known.learn(pod("b-2", gpus=2, measured=(950, 0, 0, 0)))
+    assert known.of(pod("b-3", gpus=1)) == (475, 0, 0, 0)
 
 
 @pytest.mark.parametrize(

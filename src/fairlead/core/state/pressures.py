@@ -3,7 +3,8 @@
 A pod that declares nothing is taken to be like those of its kind before it: of the same namespace and user, with the same name
 but for its numbered parts, else with the same images. Among these it is like those with as many GPUs, else what is known of each
 GPU is taken times its own. The newest measurement counts for a quarter.
-What was measured too long ago teaches nothing.
+A pod that uses all that a node has only shows how much each of its GPUs would use at least: it never makes what is known of each
+GPU less. What was measured too long ago teaches nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from fairlead.core.nodes.contention import KEPT
 
 _KINDS = 4096
 _NEW, _PARTS = 1, 4  # the part of the newest measurement
+_ALL = 900  # thousandths of a capacity that are taken for all of it: measurements have errors
 
 Name = tuple[str, ...]
 
@@ -44,8 +46,10 @@ class Pressures:
             before = self._known.pop(kind.name, None)
             found = tuple(amount * WHOLE // kind.devices for amount in pod.measured)
             if before is not None:
-                pairs = zip(before, found, strict=True)
-                found = tuple((old * (_PARTS - _NEW) + new * _NEW + _PARTS // 2) // _PARTS for old, new in pairs)
+                known = zip(before, found, pod.measured, strict=True)
+                found = tuple(
+                    max(old, new) if seen >= _ALL and kind.devices > WHOLE else _mean(old, new) for old, new, seen in known
+                )
             self._known[kind.name] = found
             changed |= before != found
         while len(self._known) > _KINDS:
@@ -66,6 +70,11 @@ class Pressures:
 
 
 _STEP = 25  # thousandths
+
+
+def _mean(old: int, new: int) -> int:
+    """Of what was known and what was measured."""
+    return (old * (_PARTS - _NEW) + new * _NEW + _PARTS // 2) // _PARTS
 
 
 def _kinds(pod: Pod) -> list[_Kind]:

@@ -1,9 +1,15 @@
 """Contention in scores: the work that is lost, and may be, where pods press on the same of what a node's pods share.
 
 Beyond the capacity of a kind the slowdown of those that use it is linear: with pressures that add up to `s` (1 is the capacity)
-they run at `1 / s` of their speed. What presses more suffers more, so what is lost of a kind is taken as `s * (s - 0.9)` beyond
-nine tenths of the capacity: pressures are not known exactly. A placement costs the difference that it makes, times the devices of
-the node, in thousandths of a device: it is weighed against splinters and stranded devices. Below that pods are packed as ever.
+they run at `1 / s` of their speed. A pod that uses several kinds waits for the one that is shortest, and hardly any pod uses none
+of a kind. So what is lost on a node is its devices in use times what is lacking of its shortest kind, and a placement costs the
+difference that it makes, in thousandths of a device: what the pod loses, and what those lose beside which it is placed. It is
+weighed against splinters and stranded devices. On a node that is short of one kind, a shortage of another costs nothing before it
+is the greater one; and where few devices are in use, little is lost.
+
+Pressures are not known exactly. Sums that are thought to be near the capacity may be beyond it, so what is lacking grows from
+`_FROM` on, by a square that meets the line `s - 1` at `_TO`; where it does, it has the mean over all between. Below that pods are
+packed as ever.
 
 A score refuses nothing: where every node is under pressure, the one where least is lost is taken.
 """
@@ -23,39 +29,44 @@ if TYPE_CHECKING:
     from fairlead.core.pods.shapes import Shape
 
 
-_FULL = 900  # thousandths of a capacity from which on work is thought to be lost: pressures are not known exactly
+_FROM, _TO = 850, 1100  # thousandths of a capacity between which it is not certain whether more is used than there is
 _LOADED = 4  # one part in so many of a measured load counts for a pod of which nothing is known
 _KINDS = len(KINDS)
 
 
-def _potential(pressed: Any, beyond: Any) -> Any:
-    """What is lost, in millionths of a node. beyond: of these pressures, what exceeds the threshold."""
-    return beyond * pressed
+def _lacking(pressed: Any, lesser: Any, greater: Any) -> Any:
+    """What is lacking of a kind, in thousandths of its capacity. Works on numbers and on arrays alike."""
+    near = lesser(greater(pressed - _FROM, 0), _TO - _FROM)
+    return near * near // (2 * (_TO - _FROM)) + greater(pressed - _TO, 0)
 
 
 def lost(nodes: NodeTable, shape: Shape, rows: Rows) -> Ints:
     """What a pod of a shape costs on each row, thousandths of a device; shape (rows,)."""
-    table, pressure = nodes.contention, shape.spec.pressure
+    table, pressure, devices = nodes.contention, shape.spec.pressure, nodes.devices
+    states = nodes.device[rows]
+    whole = np.maximum(devices.total[devices.whole[states]], WHOLE)
     load = table.load[:, rows]
-    cost: Ints = load.max(axis=0) * WHOLE // _LOADED
+    result: Ints = load.max(axis=0) // _LOADED * whole // WHOLE
     if pressure:
+        used = whole - np.minimum(devices.total[states], whole)
         here = np.maximum(table.pods[:, rows], load[:_KINDS])
         then = here + np.array(pressure, np.int64)[:, None]
-        change = _potential(then, np.maximum(then - _FULL, 0)) - _potential(here, np.maximum(here - _FULL, 0))
-        cost = cost + change.sum(axis=0)
-    whole = nodes.devices.total[nodes.devices.whole[nodes.device[rows]]]
-    result: Ints = cost // WHOLE * np.maximum(whole, WHOLE) // WHOLE
+        before, after = (_lacking(each.max(axis=0), np.minimum, np.maximum) for each in (here, then))
+        result = result + ((used + (shape.counted_milli or WHOLE)) * after - used * before) // WHOLE
     return result
 
 
 def lost_on(nodes: NodeTable, shape: Shape, row: int) -> int:
     """`lost` for one row."""
-    table = nodes.contention
+    table, devices = nodes.contention, nodes.devices
+    state = nodes.device.item(row)
+    whole: int = max(devices.total.item(devices.whole.item(state)), WHOLE)
     load = table.load[:, row].tolist()
-    cost: int = max(load) * WHOLE // _LOADED
-    for kind, amount in enumerate(shape.spec.pressure):
-        here = max(table.pods.item(kind, row), load[kind])
-        then: int = here + amount
-        cost += int(_potential(then, max(then - _FULL, 0)) - _potential(here, max(here - _FULL, 0)))
-    whole: int = nodes.devices.total.item(nodes.devices.whole.item(nodes.device.item(row)))
-    return cost // WHOLE * max(whole, WHOLE) // WHOLE
+    result: int = max(load) // _LOADED * whole // WHOLE
+    if shape.spec.pressure:
+        used = whole - min(devices.total.item(state), whole)
+        here = [max(amount, load[kind]) for kind, amount in enumerate(table.pods[:, row].tolist())]
+        then = [amount + more for amount, more in zip(here, shape.spec.pressure, strict=True)]
+        before, after = (_lacking(max(each), min, max) for each in (here, then))
+        result += ((used + (shape.counted_milli or WHOLE)) * after - used * before) // WHOLE
+    return result
