@@ -24,7 +24,7 @@ from fairlead.core.actions.patience import moves_from, reclaims_from
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy
-from fairlead.core.preemption.trial import may_reclaim
+from fairlead.core.preemption.trial import may_claim, may_reclaim
 from fairlead.core.queues.queue_node import PendingClass, QueueNode
 from fairlead.core.queues.without_victims import Alike, Facts, Group
 from fairlead.core.state.cluster import ClusterState
@@ -150,22 +150,13 @@ def _has_some(state: ClusterState, group: Group, unit: Unit) -> bool:
 
 def _may_have_some(state: ClusterState, group: Group) -> bool:
     """Whether something may be: a test for every queue in every pass, which asks no more than it needs."""
-    (node, alike), fair = group, state.queues.fair
-    facts = state.queues.waiting.without_victims.facts_of(fair.version).get(node)
+    node, alike = group
+    facts = state.queues.waiting.without_victims.facts_of(state.queues.fair.version).get(node)
     if facts is None or alike.names != facts.names or facts.in_fragments or state.pods.elastic:
         return True
     if node.priorities and min(node.priorities) < alike.priority:
         return True
-    own = fair.share.get(node.name)
-    if not own or state.queues.guarantees.classes:
-        return facts.scarce
-    beyond_share = beyond_quota = False
-    for name, amount in alike.charge:
-        if name in own:
-            held = node.used.get(name, 0) + amount
-            beyond_share = beyond_share or held > own[name]
-            beyond_quota = beyond_quota or held > node.quota.get(name, 0)
-    return not (beyond_share and beyond_quota)
+    return facts.scarce and may_claim(state, node, alike.charge)
 
 
 def _names(state: ClusterState, node: QueueNode) -> frozenset[str]:

@@ -200,8 +200,7 @@ def _firsts(state: ClusterState, node: QueueNode, *, refused: bool) -> Iterator[
     None where no class of the queue is entitled to take from others: what is placed meanwhile makes none more entitled.
     """
     waiting = [each for each in node.pending_classes.values() if each.waiting]
-    claims = may_claim(state, node)
-    if not any(claims(pending_class.core) for pending_class in waiting):
+    if not any(may_claim(state, node, pending_class.core_charge) for pending_class in waiting):
         return
     for pending_class in waiting:
         if state.queues.waiting.is_refused(pending_class) is not refused or is_hopeless(pending_class):

@@ -7,7 +7,7 @@ queue a lender. Then queues that were left out may not be in vain any more, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -50,7 +50,6 @@ class Trial:
         self._rows: dict[tuple[int, int], list[int] | None] = {}  # by column and amount, as things stand
         self._by_class = state.queues.tree.by_row  # what is charged depends on the node, too
         self._names: dict[QueueNode, frozenset[str]] = {}
-        self._may: dict[QueueNode, Callable[[dict[str, int]], bool]] = {}
         self._claims: dict[tuple[QueueNode, PendingClass | Charge], tuple[bool, bool]] = {}
 
     # -- who is tried ----------------------------------------------------------------------------
@@ -77,7 +76,6 @@ class Trial:
         self._has_place.clear()
         self._rows.clear()
         self._claims.clear()
-        self._may.clear()
         self._more = self._more or bool(unit.later)
         if self.all_queues:
             return
@@ -162,19 +160,13 @@ class Trial:
         key = node, (pending_class if self._by_class else pending_class.core_of(self._names_of(node)))
         known = self._claims.get(key)
         if known is None:
-            if not self._may_claim(node)(pending_class.core):
+            if not may_claim(self.state, node, pending_class.core_charge):
                 return False, False
             unit = pending_class.first()
             if unit is None:
                 return False, False  # limits stop all its users
             known = self._claims[key] = self._ask(PreemptionPolicy(self.state, unit))
         return known
-
-    def _may_claim(self, node: QueueNode) -> Callable[[dict[str, int]], bool]:
-        claims = self._may.get(node)
-        if claims is None:
-            claims = self._may[node] = may_claim(self.state, node)
-        return claims
 
     def _names_of(self, node: QueueNode) -> frozenset[str]:
         """What shares and quotas of a queue, and of those above it, are about."""
@@ -216,15 +208,18 @@ def may_reclaim(preemption: PreemptionPolicy) -> bool:
     )
 
 
-def may_claim(state: ClusterState, node: QueueNode) -> Callable[[dict[str, int]], bool]:
-    """Whether a queue may be entitled to take so much from others; where nothing is scarce for it, that does not matter."""
-    fair = state.queues.fair
-    if not fair.scarce(node) or state.queues.guarantees.classes:
-        return lambda _: True
-    share, names = fair.share.get(node.name, {}), fair.contested(node)
-    due = [(name, most - node.used.get(name, 0)) for name, most in share.items()]
-    guaranteed = [(name, node.quota.get(name, 0) - node.holds_of(name)) for name in names]
-    return lambda wanted: (
-        all(wanted.get(name, 0) <= left or not wanted.get(name) for name, left in due)
-        or all(wanted.get(name, 0) <= left or not wanted.get(name) for name, left in guaranteed)
-    )
+def may_claim(state: ClusterState, node: QueueNode, charge: Charge) -> bool:
+    """Whether a queue may be entitled to so much more. Where nothing is scarce among its siblings it may.
+
+    A test for every queue in every trial, and in every pass, which asks no more than it needs.
+    """
+    share = state.queues.fair.share.get(node.name)
+    if not share or state.queues.guarantees.classes:
+        return True
+    beyond_share = beyond_quota = False
+    for name, amount in charge:
+        if amount and name in share:
+            held = node.used.get(name, 0) + amount
+            beyond_share = beyond_share or held > share[name]
+            beyond_quota = beyond_quota or held > node.quota.get(name, 0)
+    return not (beyond_share and beyond_quota)
