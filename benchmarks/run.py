@@ -6,6 +6,7 @@ run; `figures.json` keeps them. Figures without such marks were written by hand,
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -181,7 +182,9 @@ def keep(name: str, command: str, result: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run them one after the other."""
-    word = sys.argv[2] if sys.argv[1:2] == ["--only"] else ""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--only", default="", metavar="WORD", help="only those whose names contain this")
+    word = parser.parse_args().only
     for name, command in COMMANDS.items():
         if word not in name or (name.startswith(("openb", "philly")) and not TRACES):
             continue
