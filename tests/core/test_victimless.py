@@ -2,12 +2,13 @@
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 from fairlead.core import schedule
 from fairlead.core.actions import free_capacity, victimless
-from fairlead.core.queues.without_victims import Alike, Group
-from tests.builders import cluster, node, placed, pod, preempted, queue, run
+from fairlead.core.model.service_classes import ServiceClass
+from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
 
 
 @pytest.fixture
@@ -127,10 +128,86 @@ def test_each_is_tried_once_in_a_pass_whatever_is_found_out_about_others(monkeyp
     classes = sorted(state.queues.waiting.unschedulable)
     first = classes[0]
     for each in classes:
-        victimless.keep(state, each, Group(each.queue, Alike(0, frozenset(), (), 1000)))
+        victimless.keep(state, each, each.first())
     served.clear()
     state.remove_pod("uid-runs-0")
     state.upsert_pod(pod("instead", "q", created=1.0, gpus=1, cpu=500))
     run(state, 31.0)
     assert max(Counter(served).values()) <= 2
     assert set(served) >= {"instead", "waits-0", "waits-1", "waits-2"}
+
+
+class _Deserving:
+    """A queue without quota that comes to deserve half of what another borrows, once what a third one waits for is gone.
+
+    Zone 1 and 2 are held by the one that borrows then, zone 3 by the third.
+    """
+
+    def __init__(self, *waits, size=8):
+        queues = [queue("q", quota=size), queue("third", quota=2 * size), queue("other", quota=0)]
+        nodes = [node(f"n{zone}", gpus=size, labels={"zone": str(zone)}) for zone in (1, 2, 3)]
+        self.state = state = cluster(nodes, queues, reservations=0, moves_per_minute=0.0)
+        for number in range(size):
+            for name, where, at in (("q", "q", "n1"), ("p", "q", "n2"), ("t", "third", "n3")):
+                state.upsert_pod(pod(f"{name}{number}", where, at=at, created=float(number)))
+        self.decides(10.0)
+        for number in range(size):
+            state.upsert_pod(pod(f"w{number}", "third", created=15.0 + number, selector={"zone": "3"}))
+        self.decides(15.0)
+        for each in waits:
+            state.upsert_pod(each)
+        for now in range(60, 75):
+            assert not self.decides(float(now))
+        for number in range(size):
+            state.remove_pod(f"uid-w{number}")
+
+    def decides(self, now):
+        decided = run(self.state, now)
+        confirm(self.state, decided)
+        return preempted(decided)
+
+
+def _waits(name, created, zone="1", **more):
+    return pod(name, "other", created=created, selector={"zone": zone}, **more)
+
+
+@pytest.mark.parametrize("first", ["never", "takes"])
+def test_one_that_never_preempts_stands_for_no_other(first):
+    pods = [_waits("never", 20.0, never_preempts=True), _waits("takes", 21.0)]
+    (victims,) = _Deserving(*(pods if first == "never" else pods[::-1])).decides(75.0)
+    assert len(victims) == 1
+
+
+def test_all_that_may_preempt_do_in_the_same_pass():
+    world = _Deserving(*[_waits(f"a{number}", 20.0 + number, cpu=100 + number) for number in range(12)], size=16)
+    assert len(world.decides(75.0)) == 7
+
+
+def test_one_that_waits_for_what_leaves_holds_up_no_other_of_its_group():
+    world = _Deserving(_waits("near", 20.0), _waits("elsewhere", 21.0, zone="2"))
+    leaving = world.state.tasks["uid-q0"].pod
+    world.state.upsert_pod(msgspec.structs.replace(leaving, terminating=True, leaves=375.0))
+    (victims,) = world.decides(75.0)
+    assert victims[0].startswith("p"), "in the other zone"
+
+
+def test_a_search_in_vain_stands_only_for_the_same_class_of_service():
+    state = cluster([node("n", gpus=8)], [queue("q"), queue("wide")], reservations=0, moves_per_minute=0.0)
+    state.upsert_class(ServiceClass("everywhere", scope="Cluster"))
+    for number in range(8):
+        state.upsert_pod(pod(f"runs-{number}", "q", at="n", created=float(number)))
+    run(state, 10.0)
+    state.upsert_pod(pod("plain", "wide", priority=5, created=20.0))
+    state.upsert_pod(pod("classy", "wide", priority=5, created=21.0, service_class="everywhere"))
+    decided = preempted(run(state, 30.0))
+    assert len(decided) in {1, 2}
+    assert state.queues.queues["wide"].pods_waiting < 2, "one of them has a place"
+
+
+def test_what_was_in_vain_is_so_no_longer_once_quotas_are_others_at_the_same_time():
+    state = full(queue("q", quota=8), queue("other", quota=0))
+    state.upsert_pod(pod("waits", "other", created=20.0))
+    assert not preempted(run(state, 30.0))
+    state.upsert_queue(queue("q", quota=4))
+    state.upsert_queue(queue("other", quota=4))
+    assert len(preempted(run(state, 30.0))) == 1

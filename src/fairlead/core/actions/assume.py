@@ -48,6 +48,8 @@ def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> N
     state.foretold.started(unit.tasks[0].job, now)
     if (pending_class := pending_class_of(unit)) is not None:
         state.queues.waiting.backing_off.end(pending_class)
+        if pending_class not in state.queues.waiting.without_victims:
+            pending_class.search.without_victims = False
     for task in placed:
         task.started = now
         task.reported = None

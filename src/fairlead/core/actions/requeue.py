@@ -6,6 +6,7 @@ A class whose first unit has no place is unschedulable, with the reason. It is t
 - soon after a node came, went or changed, since its reason may be another (`Waiting.renew_reasons`);
 - when work that blocks it no longer waits (`cycles.requeue_blocked`), or limits let its users go on (`queues.stopped`);
 - when one of the conditions in `CONDITIONS` holds, each for the reasons that it is there for;
+- when something may be preempted for those alike, and it is the first that one of these conditions helps (`_check_groups`);
 - at once, where that happens: another user's unit becomes its first (`Waiting.push`), or the head that blocked its queue is gone.
 
 What conditions saw and found out is recorded here once they were asked. Classes in backoff are not checked at all
@@ -106,9 +107,13 @@ def requeue(state: ClusterState, now: float) -> None:
     waiting.renew_reasons(now)
     for pending_class in waiting.due(state.services.now):
         with guard("requeue", pending_class):
-            waiting.without_victims.seek(pending_class)
+            group, unit = waiting.without_victims.group_of(pending_class), pending_class.first()
+            if group is not None and unit is not None:
+                victimless.try_again(state, group, pending_class, unit)
             waiting.may_take(pending_class)
             waiting.requeue(pending_class)
+    with guard("requeue"):
+        victimless.retry(state, now)
     cycles.requeue_blocked(state)
     with guard("requeue"):
         for task in state.services.due(state.tasks):  # pods that have run, or attained, long enough to be preempted
@@ -137,18 +142,19 @@ def requeue(state: ClusterState, now: float) -> None:
 def _check_groups(state: ClusterState, rows: list[int], queues: set[str], now: float) -> None:
     """Where something may be preempted by now, the first of a group that something which happened could help is tried again."""
     waiting = state.queues.waiting
+    victimless.regroup(state)
     for group in victimless.with_victims(state, now):
-        unhelped: list[Unit] = []
+        unhelped = waiting.without_victims.seek(group).unhelped
         while (first := victimless.next_of(state, group, unhelped)) is not None:
             pending_class, unit = first
-            waiting.without_victims.seek(pending_class)
             waiting.may_take(pending_class)
             _check_all(state, {pending_class}, rows, queues)
             if pending_class.unschedulable is None:
+                waiting.without_victims.seek(group).tried.add(unit)
                 break
             unhelped.append(unit)
             if pending_class not in waiting.backing_off:
-                victimless.keep(state, pending_class, group)
+                victimless.keep(state, pending_class, unit)
 
 
 def _check_all(state: ClusterState, pending_classes: set[PendingClass], rows: list[int], queues: set[str]) -> None:

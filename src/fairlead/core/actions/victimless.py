@@ -1,7 +1,8 @@
 """Victimless: single pods for which nothing may be preempted, whatever is where, nor moved. They are not searched for.
 
-Such a search would be in vain, and is not counted as one: it would only put off the first that need not be. So once it is known,
-only a place helps such a class (`queues.without_victims`), and it is kept with those in backoff. It is searched for again
+Such a search would be in vain, and is not counted as one: it would only put off the first that need not be. Nor is one made where
+one for others alike, that ask for no more, was in vain just now. So once it is known, only a place helps such a class
+(`queues.without_victims`), and it is kept with those in backoff. It is searched for again
 
 - when something may be preempted for it, and it is the first of those alike: its queue came to hold less than it deserves, or
   something of lower priority. Others are tried after it only if they ask for less than what found nothing;
@@ -30,11 +31,16 @@ from fairlead.core.queues.without_victims import Alike, Facts, Group
 from fairlead.core.state.cluster import ClusterState
 
 
+def _is_plain(state: ClusterState, pending_class: PendingClass, unit: Unit) -> bool:
+    """Whether a place, and victims, are decided by what a unit asks for alone."""
+    return not unit.tasks[0].shape.minds_neighbours and is_plain(state, pending_class, unit)
+
+
 def is_in_vain(state: ClusterState, pending_class: PendingClass, unit: Unit, now: float) -> bool:
     """Whether a search for a unit of a class is in vain, as one was just now for a unit that is alike and asks for no more."""
     known = state.queues.waiting.without_victims
     vain = known.vain_at(_as_of(state, now))
-    if not vain or not is_plain(state, pending_class, unit) or moves_from(state, unit) <= now:
+    if not vain or not _is_plain(state, pending_class, unit) or moves_from(state, unit) <= now:
         return False
     group = _group(state, pending_class, unit)
     if not any(_needs_no_less(unit, one) for one in vain.get(group, ())):
@@ -49,7 +55,7 @@ def note(state: ClusterState, pending_class: PendingClass, unit: Unit, now: floa
 
     blocking: what was found to block it, without which there may be some. found: there were some.
     """
-    if not is_plain(state, pending_class, unit):
+    if not _is_plain(state, pending_class, unit):
         return False
     known, group = state.queues.waiting.without_victims, _group(state, pending_class, unit)
     if found:
@@ -74,12 +80,16 @@ def _has_none(state: ClusterState, unit: Unit) -> bool:
 
 def _as_of(state: ClusterState, now: float) -> tuple[float, ...]:
     """As of which what was found in vain is so."""
-    return now, state.queues.accounts.version, state.services.starts, state.reserved.version
+    queues = state.queues
+    versions = queues.accounts.version, queues.fair.version, queues.waiting.policies, state.services.starts
+    return now, *versions, state.reserved.version, state.nodes.described
 
 
 def _group(state: ClusterState, pending_class: PendingClass, unit: Unit) -> Group:
     names = _facts(state, pending_class.queue, unit).names
-    alike = Alike(unit.priority, names, pending_class.core_of(names), unit.tasks[0].shape.device_milli)
+    first = unit.tasks[0]
+    work = first.pod.never_preempts, first.service_class, unit.level
+    alike = Alike(unit.priority, work, names, pending_class.core_of(names), first.shape.device_milli)
     return Group(pending_class.queue, alike)
 
 
@@ -102,7 +112,7 @@ def note_refused(state: ClusterState, pending_class: PendingClass, unit: Unit, r
     search = pending_class.search
     if not search.without_victims:
         return
-    if reason.code is ReasonCode.RESOURCES and is_plain(state, pending_class, unit):
+    if reason.code is ReasonCode.RESOURCES and _is_plain(state, pending_class, unit):
         state.queues.waiting.without_victims.add(pending_class, _group(state, pending_class, unit))
     else:
         search.without_victims = False
@@ -117,6 +127,20 @@ def forget_empty(state: ClusterState) -> None:
     emptied.clear()
 
 
+def regroup(state: ClusterState) -> None:
+    """What is alike depends on what shares and quotas are about."""
+    known = state.queues.waiting.without_victims
+    facts = known.facts_of(state.queues.fair.version)
+    for group in known.groups():
+        of_queue = facts.get(group.node)
+        if of_queue is not None and of_queue.names == group.alike.names:
+            continue
+        for each in list(known.alike(group)):
+            unit = each.first()
+            if unit is not None and (now := _group(state, each, unit)) != group:
+                known.add(each, now)
+
+
 def with_victims(state: ClusterState, now: float) -> Iterator[Group]:
     """The groups for which something may be preempted by now. What rests is tried again later."""
     waiting = state.queues.waiting
@@ -125,34 +149,49 @@ def with_victims(state: ClusterState, now: float) -> Iterator[Group]:
         if not _may_have_some(state, group):
             continue
         one = next((unit for each in known.alike(group) if (unit := each.first()) is not None), None)
-        if one is None or not _has_some(state, group, one):
+        if one is None or not _may_preempt(state, one):
             continue
         _, until = known.rests.get(group, (0, 0.0))
         if until <= now:
             yield group
-        elif (first := next_of(state, group, ())) is not None:
-            waiting.retry(first[0], until)
+        else:
+            known.retry(group, until)
 
 
-def keep(state: ClusterState, pending_class: PendingClass, group: Group) -> None:
+def retry(state: ClusterState, now: float) -> None:
+    """Groups that something happened to while they rested are tried again."""
+    waiting = state.queues.waiting
+    for group in waiting.without_victims.due(now):
+        first = next_of(state, group, ())
+        if first is not None:
+            try_again(state, group, *first)
+            waiting.requeue(first[0])
+
+
+def try_again(state: ClusterState, group: Group, pending_class: PendingClass, unit: Unit) -> None:
+    """One of a group is tried, and others after it, if they need not be in vain as well."""
+    waiting = state.queues.waiting
+    waiting.without_victims.seek(group).tried.add(unit)
+    waiting.may_take(pending_class)
+
+
+def keep(state: ClusterState, pending_class: PendingClass, unit: Unit) -> None:
     """Nothing happened that could help one that was just checked."""
     pending_class.search.without_victims = True
-    state.queues.waiting.without_victims.add(pending_class, group)
+    state.queues.waiting.without_victims.add(pending_class, _group(state, pending_class, unit))
     backoff.keep(state, pending_class)
 
 
 def _has_some(state: ClusterState, group: Group, unit: Unit) -> bool:
     """Whether something may be preempted for those of a group, of which one is given."""
-    return _may_have_some(state, group) and (
-        group.alike.names != _facts(state, group.node, unit).names or _may_preempt(state, unit)
-    )
+    return _may_have_some(state, group) and _may_preempt(state, unit)
 
 
 def _may_have_some(state: ClusterState, group: Group) -> bool:
     """Whether something may be: a test for every queue in every pass, which asks no more than it needs."""
     node, alike = group
     facts = state.queues.waiting.without_victims.facts_of(state.queues.fair.version).get(node)
-    if facts is None or alike.names != facts.names or facts.in_fragments or state.pods.elastic:
+    if facts is None or facts.in_fragments or state.pods.elastic:
         return True
     if node.priorities and min(node.priorities) < alike.priority:
         return True
@@ -181,10 +220,9 @@ def go_on(state: ClusterState, now: float) -> bool:
     waiting = state.queues.waiting
     known, again = waiting.without_victims, _to_be_moved_for(state, now)
     for group, sought in list(known.sought.items()):
-        more = next_of(state, group, sought.vain, sought.tried) if sought.vain else None
+        more = next_of(state, group, [*sought.vain, *sought.unhelped], sought.tried) if sought.tried else None
         if more is not None and _has_some(state, group, more[1]):
-            sought.tried.add(more[1])
-            waiting.may_take(more[0])
+            try_again(state, group, *more)
             again.append(more[0])
             continue
         del known.sought[group]
@@ -211,7 +249,7 @@ def _needs_no_less(unit: Unit, other: Unit) -> bool:
     longer.
     """
     mine, theirs = unit.tasks[0].ranking, other.tasks[0].ranking
-    if mine.terms is not theirs.terms or unit.since < other.since:
+    if mine.terms is not theirs.terms or unit.since < other.since or unit.created < other.created:
         return False
     if (mine.shape.gpus, mine.shape.gpu_milli) != (theirs.shape.gpus, theirs.shape.gpu_milli):
         return False

@@ -1,9 +1,10 @@
-"""Classes in backoff: unschedulable ones that were tried again before their search backoff is over.
+"""Classes in backoff: unschedulable ones that were tried again before their search backoff is over, or are without victims.
 
-Until the backoff is over no victims are searched for, so only a free place helps such a class, and to try it in vain once more
-changes nothing. So when rows have new capacity, which classes these may hold is one comparison for all (`backoff_columns`). Those
-are eligible: the first of each queue stands in the order of service beside what is listed there, and whether a row holds it is
-asked once it is the next. If none does, the one behind it stands there. `actions.backoff` decides which classes are kept here.
+Until the backoff is over, or something may be preempted for it (`without_victims`), no victims are searched for. So only a free
+place helps such a class, and to try it in vain once more changes nothing. When rows have new capacity, which classes these may
+hold is one comparison for all (`backoff_columns`). Those are eligible: the first of each queue stands in the order of service
+beside what is listed there, and whether a row holds it is asked once it is the next. If none does, the one behind it stands
+there. `actions.backoff` decides which classes are kept here.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class BackoffClasses:
         return (pending_class for lines in self._lines.values() for pending_class in lines.classes)
 
     def add(self, pending_class: PendingClass) -> None:
-        """A class is in backoff."""
+        """Only a free place helps a class for now."""
         node = pending_class.queue
         lines = self._lines.get(node)
         if lines is None:

@@ -48,7 +48,7 @@ class Search:
         self.moves_vain = 0  # how many searches for pods to be moved in a row were in vain
         self.moves_again = 0.0  # no search for such pods before
         self.moves_wanted = False  # such a search was due during its backoff
-        self.without_victims = False  # nothing may be preempted for it, nor moved; see `actions.victimless`
+        self.without_victims = False  # none are searched for: only a place helps it; see `actions.victimless`
 
     def forget(self) -> None:
         """One of its units has a place: the next searches are not put off."""

@@ -68,7 +68,7 @@ class Waiting:
         self.backing_off = Backoffs(timers)
         self.backoff = BackoffClasses(tree.nodes)  # of the unschedulable: those that nothing but a free place helps
         self.others: set[PendingClass] = set()  # of the unschedulable: all others
-        self.without_victims = WithoutVictims()  # of the unschedulable: those for which nothing may be preempted
+        self.without_victims = WithoutVictims(timers)  # of the unschedulable: those for which victims are not searched for
         self.policies = 0  # version of queues and classes of service
         self.rows_gained = False  # rows have new capacity since moves were sought for what nothing may be preempted for
         self._described = tree.nodes.described  # as of which nodes classes are tried again for their reasons
@@ -88,6 +88,8 @@ class Waiting:
         pending_class.waiting += 1
         if pending_class.waiting == 1:
             node.alike = None
+        if pending_class.unschedulable is None:
+            pending_class.search.without_victims = False  # that was so for what waited before
         node.changed[pending_class] = None
         pending_class.elastic = pending_class.elastic or bool(unit.later)
         pending_class.of_gangs = pending_class.of_gangs or unit.gang is not None
@@ -140,7 +142,7 @@ class Waiting:
         self._requeues.drop(pending_class)
 
     def back_off(self, pending_class: PendingClass) -> None:
-        """Nothing but a free place helps an unschedulable class until its backoff is over."""
+        """Nothing but a free place helps an unschedulable class for now: it is in backoff, or without victims."""
         self.others.discard(pending_class)
         self.backoff.add(pending_class)
 

@@ -1,4 +1,4 @@
-"""Classes without victims: unschedulable ones for which nothing may be preempted, or for which nothing was found just now.
+"""Classes without victims: unschedulable ones for which nothing may be preempted, or a search for others alike found nothing.
 
 Most often their queues hold what they deserve, and nothing of lower priority. Only a free place helps them, until that is
 otherwise: which is asked once for all of a queue that are alike in it, not for each.
@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from fairlead.core.model.agenda import Agenda, Timers
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.queues.queue_node import PendingClass, QueueNode
 
 
 class Alike(NamedTuple):
-    """What decides whether something may be preempted for single pods of a queue.
+    """What decides whether something may be preempted for single pods of a queue, but for what they ask for besides.
 
-    names: the resources that shares and quotas of their queue, and of those above it, are about; charge: what is asked for of
-    these. milli: devices that are asked for, in milli.
+    work: whether they never preempt, their class of service, and its level. names: the resources that shares and quotas of their
+    queue, and of those above it, are about; charge: what is asked for of these. milli: devices that are asked for, in milli.
     """
 
     priority: int
+    work: tuple[bool, str, int]
     names: frozenset[str]
     charge: Charge
     milli: int
@@ -37,11 +39,13 @@ class Group(NamedTuple):
 class Sought(NamedTuple):
     """What was tried of a group in this pass since something may be preempted for it.
 
-    vain: units that found nothing. tried: after these; each is once in a pass, so that it ends.
+    tried: each is once in a pass, so that it ends. vain: those of them that found nothing. unhelped: nothing happened that could
+    help them.
     """
 
-    vain: list[Unit]
     tried: set[Unit]
+    vain: list[Unit]
+    unhelped: list[Unit]
 
 
 class Facts(NamedTuple):
@@ -61,11 +65,12 @@ class WithoutVictims:
     none of it is tried for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timers: Timers) -> None:
         self._groups: dict[Group, dict[PendingClass, None]] = {}
         self._of: dict[PendingClass, Group] = {}
         self.sought: dict[Group, Sought] = {}
         self.rests: dict[Group, tuple[int, float]] = {}
+        self._due: Agenda[Group] = timers.agenda("victims")  # groups that something happened to while they rested
         self._facts: dict[QueueNode, Facts] = {}
         self._facts_for = -1
         self._vain: dict[Group, list[Unit]] = {}
@@ -106,12 +111,25 @@ class WithoutVictims:
         if not self._groups[group]:
             del self._groups[group]
             self.rests.pop(group, None)
+            self._due.drop(group)
 
-    def seek(self, pending_class: PendingClass) -> None:
-        """A class is tried: others of its group after it, if it is in vain for it but need not be for them."""
-        group = self._of.get(pending_class)
-        if group is not None:
-            self.sought.setdefault(group, Sought([], set()))
+    def seek(self, group: Group) -> Sought:
+        """What is tried of a group in this pass: others after the first, if they need not be in vain as well."""
+        return self.sought.setdefault(group, Sought(set(), [], []))
+
+    def group_of(self, pending_class: PendingClass) -> Group | None:
+        """The group of a class; None: it is in none."""
+        return self._of.get(pending_class)
+
+    def retry(self, group: Group, at: float) -> None:
+        """Something happened to a group that rests: it is tried again then."""
+        known = self._due.at(group)
+        if known is None or known > at:
+            self._due.put(group, at)
+
+    def due(self, now: float) -> list[Group]:
+        """The groups that are tried again by now."""
+        return self._due.passed(now)
 
     def alike(self, group: Group) -> Collection[PendingClass]:
         """Those of a group."""
