@@ -198,17 +198,12 @@ def _may_have_some(state: ClusterState, group: Group) -> bool:
     return facts.scarce and may_claim(state, node, alike.charge)
 
 
-def _names(state: ClusterState, node: QueueNode) -> frozenset[str]:
-    share = state.queues.fair.share
-    return frozenset(name for each in node.path for name in (*share.get(each.name, ()), *each.quota))
-
-
 def _facts(state: ClusterState, node: QueueNode, unit: Unit) -> Facts:
     """What holds for a queue as long as shares and policies are what they are. unit: one that waits in it."""
     fair, known = state.queues.fair, state.queues.waiting.without_victims.facts_of(state.queues.fair.version)
     facts = known.get(node)
     if facts is None:
-        facts = known[node] = Facts(_names(state, node), fair.scarce(node), reclaims_from(state, unit) < math.inf)
+        facts = known[node] = Facts(fair.names_of(node), fair.scarce(node), reclaims_from(state, unit) < math.inf)
     return facts
 
 

@@ -172,8 +172,7 @@ class Trial:
         """What shares and quotas of a queue, and of those above it, are about."""
         names = self._names.get(node)
         if names is None:
-            share = self.state.queues.fair.share
-            names = self._names[node] = frozenset(name for each in node.path for name in (*share.get(each.name, ()), *each.quota))
+            names = self._names[node] = self.state.queues.fair.names_of(node)
         return names
 
     def _ask(self, preemption: PreemptionPolicy) -> tuple[bool, bool]:

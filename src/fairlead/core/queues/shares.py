@@ -159,6 +159,10 @@ class FairShares:
             return {*own, *(name for name, quota in node.quota.items() if quota)}
         return own.keys()
 
+    def names_of(self, node: QueueNode) -> frozenset[str]:
+        """The resources that shares and quotas of a queue, and of those above it, are about."""
+        return frozenset(name for each in node.path for name in (*self.share.get(each.name, ()), *each.quota))
+
     def keeps_pools(self, node: QueueNode, wanted: Collection[str], less: dict[str, int] | None, victim: Sequence[Task]) -> bool:
         """Whether a queue still holds its quotas of pools without a victim, other than of those of which something is asked for.
 
