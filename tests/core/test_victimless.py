@@ -8,6 +8,7 @@ import pytest
 from fairlead.core import schedule
 from fairlead.core.actions import free_capacity, victimless
 from fairlead.core.model.service_classes import ServiceClass
+from fairlead.core.queues.without_victims import Alike, Group
 from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
 
 
@@ -211,3 +212,17 @@ def test_what_was_in_vain_is_so_no_longer_once_quotas_are_others_at_the_same_tim
     state.upsert_queue(queue("q", quota=4))
     state.upsert_queue(queue("other", quota=4))
     assert len(preempted(run(state, 30.0))) == 1
+
+
+def test_groups_of_several_queues_rest_until_the_same_time_and_are_tried_again_once():
+    state = cluster([node("n")], [queue(name) for name in "abcd"], reservations=0)
+    for number, name in enumerate("abcd"):
+        state.upsert_pod(pod(f"waits-{name}", name, gpus=9, created=float(number)))
+    run(state, 10.0)
+    known = state.queues.waiting.without_victims
+    groups = [Group(state.queues.queues[name], Alike(0, (False, "", 0), frozenset(), (), 9000)) for name in "dbca"]
+    for group in groups:
+        known.retry(group, 20.0)
+    assert not known.due(19.0)
+    assert [group.node.name for group in known.due(20.0)] == list("abcd")
+    assert not known.due(30.0)

@@ -109,8 +109,7 @@ def requeue(state: ClusterState, now: float) -> None:
         with guard("requeue", pending_class):
             group, unit = waiting.without_victims.group_of(pending_class), pending_class.first()
             if group is not None and unit is not None:
-                victimless.try_again(state, group, pending_class, unit)
-            waiting.may_take(pending_class)
+                waiting.without_victims.seek(group).tried.add(unit)
             waiting.requeue(pending_class)
     with guard("requeue"):
         victimless.retry(state, now)

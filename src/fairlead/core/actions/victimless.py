@@ -164,15 +164,8 @@ def retry(state: ClusterState, now: float) -> None:
     for group in waiting.without_victims.due(now):
         first = next_of(state, group, ())
         if first is not None:
-            try_again(state, group, *first)
+            waiting.without_victims.seek(group).tried.add(first[1])
             waiting.requeue(first[0])
-
-
-def try_again(state: ClusterState, group: Group, pending_class: PendingClass, unit: Unit) -> None:
-    """One of a group is tried, and others after it, if they need not be in vain as well."""
-    waiting = state.queues.waiting
-    waiting.without_victims.seek(group).tried.add(unit)
-    waiting.may_take(pending_class)
 
 
 def keep(state: ClusterState, pending_class: PendingClass, unit: Unit) -> None:
@@ -217,7 +210,8 @@ def go_on(state: ClusterState, now: float) -> bool:
     for group, sought in list(known.sought.items()):
         more = next_of(state, group, [*sought.vain, *sought.unhelped], sought.tried) if sought.tried else None
         if more is not None and _has_some(state, group, more[1]):
-            try_again(state, group, *more)
+            sought.tried.add(more[1])
+            waiting.may_take(more[0])
             again.append(more[0])
             continue
         del known.sought[group]

@@ -35,6 +35,13 @@ class Group(NamedTuple):
     node: QueueNode
     alike: Alike
 
+    def __lt__(self, other: object) -> bool:
+        return isinstance(other, Group) and self.order() < other.order()
+
+    def order(self) -> tuple[str, Alike, list[str]]:
+        """The same in every process."""
+        return self.node.name, self.alike._replace(names=frozenset()), sorted(self.alike.names)
+
 
 class Sought(NamedTuple):
     """What was tried of a group in this pass since something may be preempted for it.
@@ -129,7 +136,7 @@ class WithoutVictims:
 
     def due(self, now: float) -> list[Group]:
         """The groups that are tried again by now."""
-        return self._due.passed(now)
+        return sorted(self._due.due(now))
 
     def alike(self, group: Group) -> Collection[PendingClass]:
         """Those of a group."""
