@@ -242,6 +242,37 @@ def test_a_core_that_stands_still_ends_it_though_it_is_refused():
     virtual(story)
 
 
+def holder(api):
+    record = api.store.get("coordination.k8s.io/leases", LEASE)
+    return record.object["spec"].get("holderIdentity") if record is not None else None
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_one_that_ends_while_it_acquires_or_renews_leaves_the_lease_to_others(there):
+    """Whatever was on its way at that moment: every twentieth of a second over the acquisition and two renewals."""
+
+    async def story():
+        held, kept = 0, 0
+        for moment in range(120):
+            each = Story(latency=0.3)
+            async with each.client:
+                if there:
+                    first = asyncio.ensure_future(each.another().lead(asyncio.Event().wait))
+                    await asyncio.sleep(3)
+                    first.cancel()
+                    await asyncio.gather(first, return_exceptions=True)
+                second = asyncio.ensure_future(each.another().lead(asyncio.Event().wait))
+                await asyncio.sleep(moment / 20)
+                second.cancel()
+                held += bool(holder(each.api))
+                await asyncio.gather(second, return_exceptions=True)
+                await asyncio.sleep(1)
+                kept += bool(holder(each.api))
+        assert (held > 90, kept) == (True, 0)
+
+    virtual(story)
+
+
 async def test_the_lease_waits_behind_no_other_request():
     """A server that answers nothing but the lease: every connection of the pool is taken, and the lease is renewed."""
     from aiohttp import web

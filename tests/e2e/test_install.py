@@ -227,7 +227,7 @@ def test_users_may_do_in_their_namespaces_what_their_roles_contain(clean):
         answer = clean.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
         return answer["status"]["allowed"]
 
-    until(lambda: may("create", "aijobs"))  # the controller has put the roles together
+    until(lambda: may("create", "aijobs"), limit=float(LONG))  # the controller has put the roles together
     assert may("get", "aijobs", "visibility.fairlead.dev", "explanation")
     assert may("delete", "podgroups")
     assert not may("create", "aijobs", namespace="default")

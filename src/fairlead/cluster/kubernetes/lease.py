@@ -18,7 +18,7 @@ import socket
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -28,6 +28,10 @@ from fairlead.cluster.kubernetes.client import REFUSAL_GRACE, ApiError, Client, 
 log = structlog.get_logger("lease")
 
 _MOMENT = 0.01
+_RELEASES = 2
+"""How often a release is tried that meets a write of ours."""
+
+T = TypeVar("T")
 
 _RIGHT = (
     "it needs the rights get, update and create on leases.coordination.k8s.io in namespace {}: apply and bind charts/rbac.yaml"
@@ -198,7 +202,8 @@ class Elector:
                 "metadata": {"name": self.name, "namespace": self.namespace},
                 "spec": self._spec(1),
             }
-            self._held = msgspec.json.decode(await self._line.post(self.path, encode(body), patient=False), type=Lease)
+            answer = await self._whole(self._line.post(self.path, encode(body), patient=False))
+            self._held = msgspec.json.decode(answer, type=Lease)
             self.epoch = 1
             return True
         spec = lease.spec
@@ -211,9 +216,24 @@ class Elector:
             return False
         epoch = (spec.lease_transitions or 0) + 1
         self.found = dict(lease.metadata.get("annotations") or {})
-        self._held = await self._write(lease, self._spec(epoch))
+        self._held = await self._whole(self._write(lease, self._spec(epoch)))
         self.epoch = epoch
         return True
+
+    async def _whole(self, write: Coroutine[None, None, T]) -> T:
+        """What a write that acquires answers. The server may have acted on one that is cancelled: what it got is released."""
+        writing = asyncio.ensure_future(write)
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.ensure_future(self._abandon(writing))
+            raise
+
+    async def _abandon(self, writing: asyncio.Future[T]) -> None:
+        await asyncio.wait({writing}, timeout=self.retry)
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        await self._release()
 
     async def _renew(self) -> None:
         """Renew until it fails for `renew_deadline`, or is refused for `refusal_grace`; then return."""
@@ -263,17 +283,22 @@ class Elector:
         return True
 
     async def _release(self) -> None:
-        try:
-            async with asyncio.timeout(self.retry):
-                lease = await self._read()
-            if lease is not None and lease.spec.holder_identity == self.identity:
-                spec = self._spec(self.epoch or 1)
-                spec["holderIdentity"] = ""
-                spec["leaseDurationSeconds"] = 1
+        for left in reversed(range(_RELEASES)):
+            try:
                 async with asyncio.timeout(self.retry):
-                    await self._write(lease, spec)
-        except (ApiError, Unreachable, TimeoutError, msgspec.DecodeError) as error:
-            log.warning("lease not released", error=(str(error) or repr(error))[:300])
+                    lease = await self._read()
+                if lease is not None and lease.spec.holder_identity == self.identity:
+                    spec = self._spec(lease.spec.lease_transitions or 1)
+                    spec["holderIdentity"] = ""
+                    spec["leaseDurationSeconds"] = 1
+                    async with asyncio.timeout(self.retry):
+                        await self._write(lease, spec)
+                return
+            except (ApiError, Unreachable, TimeoutError, msgspec.DecodeError) as error:
+                if left and isinstance(error, ApiError) and error.code == 409:
+                    continue  # a renewal that was cancelled arrived after the lease was read
+                log.warning("lease not released", error=(str(error) or repr(error))[:300])
+                return
 
     async def _read(self) -> Lease | None:
         try:
