@@ -94,14 +94,15 @@ def _single(state: ClusterState, task: Task) -> list[Task] | Refused:
 def best_row(state: ClusterState, task: Task, outside: Mask | None = None) -> int:
     """The row where a task is placed best now, or -1: none that is kept, or was cleared, for others, or lies outside."""
     closed = closed_to(state, task, outside)
+    places = _places(state, task) if state.network.pools else None
+    if closed is None and places is None and not state.pods.nominated:
+        return task.ranking.best()
+    if (few := task.ranking.few_rows()) is not None and not few:
+        return -1
     if state.pods.nominated:
         return _beside_nominated(state, task, closed)
-    places = _places(state, task) if state.network.pools else None
-    if places is not None:
-        return first_of(_without(task.ranking.ranked(), closed), places)
-    if closed is None:
-        return task.ranking.best()
-    return _best_of(_without(task.ranking.ranked(), closed))
+    keys = _without(task.ranking.ranked(), closed)
+    return _best_of(keys) if places is None else first_of(keys, places)
 
 
 def _places(state: ClusterState, task: Task) -> Ints | None:

@@ -69,13 +69,15 @@ def no_node(state: ClusterState, ranking: Ranking) -> Reason:
             codes[refusal.CODE] += count
             quarantined += count if _is_quarantine(refusal, shape, nodes.classes.known[number]) else 0
     names = list(nodes.resources)
-    for column, count in resources.short_of(nodes, shape.demand, rows).items():
+    short = resources.short_of(nodes, shape.demand, rows)
+    for column, count in short.items():
         complaints["Too many pods" if names[column] == "pods" else f"Insufficient {names[column]}"] += count
         codes[ReasonCode.RESOURCES] += count
-    if shape.asks_devices:
-        _count_devices(state, ranking, rows, complaints, codes)
-    if shape.minds_neighbours:
-        _count_neighbours(ranking, rows, complaints, codes)
+    if len(rows) not in short.values():  # else no row has enough of everything
+        if shape.asks_devices:
+            _count_devices(state, ranking, rows, complaints, codes)
+        if shape.minds_neighbours:
+            _count_neighbours(ranking, rows, complaints, codes)
     _count_relations(ranking, complaints, codes)
     if ReasonCode.RESOURCES in codes:
         code = ReasonCode.RESOURCES

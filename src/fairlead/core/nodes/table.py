@@ -20,11 +20,13 @@ from fairlead.core.model.units import LARGE_AMOUNT, MOST_AMOUNT, WHOLE
 from fairlead.core.nodes.claimed_gpus import ClaimedGpus
 from fairlead.core.nodes.contention import Contention
 from fairlead.core.nodes.devices import DeviceStates
+from fairlead.core.nodes.free_rows import FreeRows
 from fairlead.core.nodes.gpu_kinds import table_of
 from fairlead.core.nodes.images import Images
 from fairlead.core.nodes.name_ranks import NameRanks
 from fairlead.core.nodes.node_classes import NodeClasses
 from fairlead.core.nodes.row_changes import RowChanges
+from fairlead.core.nodes.shortages import Shortages
 from fairlead.core.nodes.tenants import Tenants
 from fairlead.core.nodes.topology import Topologies
 
@@ -70,6 +72,8 @@ class NodeTable:
         self.extra: Ints = np.zeros((2, self.capacity), np.int64)
         self.images = Images()
         self.contention = Contention(self.capacity, self.changes)
+        self.free_rows = FreeRows(self.changes)
+        self.shortages = Shortages(self.changes)
         self.tenants = Tenants(log, self.capacity)
         self.device: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
         self.open: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)

@@ -9,7 +9,7 @@ last asked. So the cost of a decision follows what changed, not how many nodes t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,8 @@ class Ranking:
         self._changes, self._classes, self._name_ranks = nodes.changes, nodes.classes, nodes.name_ranks
         # Upstream's scores always count what is preferred; ours put it first, where a pod prefers anything at all.
         self._wishes = shape.profile == KUBERNETES_PROFILE or shape.wants_company or bool(shape.spec.preferred_nodes)
+        gpu_columns = nodes.gpu_columns() if shape.gpus else ()
+        self._gpus = next((each for each in shape.demand if each[0] in gpu_columns), None)
         self._need: Ints = np.zeros((0, 1), np.int64)
         self._most = (-1, -1, 0)  # how many nodes hold at most, and of which nodes that was found
         self._rows_for_one = (-1, -1, 0)  # how many rows hold one, likewise
@@ -129,6 +131,9 @@ class Ranking:
 
     def best(self) -> int:
         """The row where a pod of this shape is placed best, or -1."""
+        few = self.few_rows() if self._gpus is not None else None
+        if few is not None and (not few or not (self.relations or self._prefers())):
+            return self._best_of(few)
         self._repair()
         if self.relations or self._prefers():
             keys = self.ranked()
@@ -138,6 +143,20 @@ class Ranking:
         block = int(blocks.argmax())
         key = blocks.item(block)
         return -1 if key < 0 else self._name_ranks.rows[key & _NAME_RANK_MASK]
+
+    def few_rows(self) -> Sequence[int] | None:
+        """The only rows with as many free GPUs as a pod asks for, if they are few; None: any row may do."""
+        if self._gpus is None:
+            return None
+        nodes, (column, amount) = self.nodes, self._gpus
+        return nodes.free_rows.at_least(column, amount, nodes.free[column][: nodes.count])
+
+    def _best_of(self, rows: Sequence[int]) -> int:
+        """The best of a few rows, by what is there now; -1: none fits."""
+        if rows and self._name_ranks.unranked:
+            self._name_ranks.settle()
+        keys = [(self._key_of(row), row) for row in rows if self.fits_alone(row)]
+        return max(keys)[1] if keys else -1
 
     def _prefers(self) -> bool:
         return self._wishes and self.preferences.any

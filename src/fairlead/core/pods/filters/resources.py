@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.core.model.arrays import Ints, Rows
+from fairlead.core.model.arrays import Ints, RowNumbers, Rows
 from fairlead.core.nodes.table import NodeTable
 
 Demand = Sequence[tuple[int, int]]
@@ -46,7 +46,8 @@ def counts(columns: Sequence[Ints], demand: Demand, rows: Rows) -> Ints:
     return least.clip(0)
 
 
-def short_of(nodes: NodeTable, demand: Demand, rows: npt.NDArray[np.int32]) -> dict[int, int]:
-    """Column number -> how many of the rows have too little of it."""
-    lacking = {column: int(np.count_nonzero(nodes.free[column][rows] < amount)) for column, amount in demand}
+def short_of(nodes: NodeTable, demand: Demand, rows: RowNumbers) -> dict[int, int]:
+    """Column number -> how many of the rows have too little of it. rows: the same array as long as they are the same."""
+    count = nodes.shortages.count
+    lacking = {column: count(rows, column, amount, nodes.free[column][: nodes.count]) for column, amount in demand}
     return {column: count for column, count in lacking.items() if count}
