@@ -7,7 +7,7 @@ from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.preemption import victims
 from fairlead.core.preemption.shared_devices import by_device, whole_devices
 from fairlead.core.preemption.victim import Victim
-from tests.builders import cluster, node, pod, preempted, run
+from tests.builders import cluster, node, pod, preempted, queue, refused, run, spec
 from tests.core.test_reclaim import weighted
 
 
@@ -36,6 +36,30 @@ def test_the_lender_keeps_its_share():
 def test_how_many_sets_are_tried_is_bounded(monkeypatch):
     monkeypatch.setattr(victims, "STEPS", 0)
     assert preempted(run(lent())) == [], "no set may be tried"
+
+
+def relieved(beyond):
+    """A job that may run only where another department's pods do; its own holds so much beyond its quota, beside the job's queue."""
+    held = 4 + beyond
+    nodes = [node(f"n{number}") for number in range(-(-held // 8))]
+    rest = len(nodes) * 8 - held
+    queues = [queue("d", 4), queue("mine", 2, parent="d"), queue("beside", 2, parent="d"), queue("other", 0), queue("full", rest)]
+    pods = [pod(f"beside-{number}", "beside", at=f"n{number // 8}") for number in range(held)]
+    pods += [pod(f"full-{number}", "full", at=nodes[-1].name) for number in range(rest)]
+    pods += [pod(f"other-{number}", "other", at="m") for number in range(8)]
+    pods += [pod("wants", "mine", spec_=spec(selector={"pool": "m"}))]
+    return cluster([*nodes, node("m", labels={"pool": "m"})], queues, pods, reservations=0)
+
+
+@pytest.mark.parametrize(("beyond", "evicted"), [(20, 21), (40, 41), (80, 0), (1100, 0)])
+def test_a_department_is_relieved_by_so_many_victims_at_most(beyond, evicted):
+    state = relieved(beyond)
+    decided = run(state)
+    victims = [name for plan in preempted(decided) for name in plan]
+    assert sum(name.startswith("beside") for name in victims) in ((evicted, evicted + 1) if evicted else (0,))
+    assert len(victims) == 0 or sum(name.startswith("other") for name in victims) == 1
+    assert ("wants" in refused(decided)) is not bool(evicted)
+    invariants.check(state)
 
 
 def shared():

@@ -12,7 +12,7 @@ from fairlead.core.actions.outwait import take_free_places
 from fairlead.core.actions.serve import allocated, prepare
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
-from fairlead.core.preemption.reclaimable import goes_beyond
+from fairlead.core.preemption.trial import goes_beyond
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.in_flight import GivenUp
 

@@ -14,9 +14,9 @@ from fairlead.core.actions.leaving import put_back
 from fairlead.core.allocation import best_row, closed_to
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.preemption.reclaimable import goes_beyond
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan
+from fairlead.core.preemption.trial import goes_beyond
 from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 

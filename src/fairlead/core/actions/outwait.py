@@ -82,46 +82,51 @@ def note_freed(state: ClusterState) -> None:
 
 
 class _Firsts:
-    """Whether what waits goes before held tasks on some rows, as things stand.
+    """What waits for some rows and goes first, as things stand.
 
     A queue goes no earlier than what it holds already lets it, so most of what waits is left out by its queue.
     """
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._fits: dict[tuple[int, ...], dict[Ranking, bool]] = {}
+        self._firsts: dict[tuple[int, ...], QueuePosition | None] = {}
         self._least: dict[QueueNode, Step] = {}
+        self._place = state.queues.accounts.charged.place
 
     def forget(self) -> None:
         """The state is another."""
-        self._fits.clear()
-        self._least.clear()
+        charged = self._state.queues.accounts.charged
+        changed = charged.since(self._place)
+        self._place = charged.place
+        for node in list(self._least) if changed is None else changed:
+            self._least.pop(node, None)
+        self._firsts.clear()
 
     def go_before(self, moving: list[Task], rows: list[int]) -> bool:
         """Whether a pending unit that one of the rows holds goes before held tasks."""
-        queues, fits = self._state.queues, self._fits.setdefault(tuple(rows), {})
-        unit = _unit(moving)
+        unit, key = _unit(moving), tuple(rows)
         unit.express = unit.level < self._state.services.of(moving[0]).express
-        held, _ = queues.waiting.order_key(unit, held=True)
+        held, _ = self._state.queues.waiting.order_key(unit, held=True)
+        if key not in self._firsts:
+            self._firsts[key] = self._first_on(rows)
+        first = self._firsts[key]
+        return first is not None and first < held
+
+    def _first_on(self, rows: list[int]) -> QueuePosition | None:
+        """The position of the first unit that one of the rows holds; None: there is none."""
+        queues, first, fits = self._state.queues, None, dict[Ranking, bool]()
+        plain = not self._state.services.any_express
         for node in queues.queues.values():
             if not node.pods_waiting:
                 continue
-            goes_later = self._goes_later(node, held)
-            if goes_later and not self._state.services.any_express:
+            least = tuple(self._least_of(each) for each in reversed(node.path))
+            if first is not None and (least[0][0], plain, least) > first:
                 continue
             for pending_class in node.pending_classes.values():
-                first = pending_class.first() if self._fits_one(pending_class, rows, fits) else None
-                if first is None or (goes_later and not first.express):
-                    continue
-                if queues.waiting.order.goes_before(node, first, held):
-                    return True
-        return False
-
-    def _goes_later(self, node: QueueNode, position: QueuePosition) -> bool:
-        """Whether nothing of a queue goes before a position, but for express work."""
-        priority, plain, steps = position
-        least = tuple(self._least_of(each) for each in reversed(node.path))
-        return (least[0][0], True, least) > (priority, plain, steps)
+                unit = pending_class.first() if self._fits_one(pending_class, rows, fits) else None
+                if unit is not None and (first is None or queues.waiting.order.goes_before(node, unit, first)):
+                    first = queues.waiting.order.position(node, unit)
+        return first
 
     def _least_of(self, node: QueueNode) -> Step:
         """A queue's step with what it holds already: with a unit more it is no earlier."""

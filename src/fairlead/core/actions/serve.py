@@ -16,8 +16,9 @@ from fairlead.core.actions.reserve import reserve_for
 from fairlead.core.allocation import NoCapacity, allocate
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.preemption.reclaimable import HeldBack, Reclaimed, Refused, goes_beyond, know_shares, reclaimed_by, reclaimer
+from fairlead.core.preemption.reclaimable import HeldBack, Reclaimed, Refused, know_shares, reclaimed_by, reclaimer
 from fairlead.core.preemption.search import Plan
+from fairlead.core.preemption.trial import goes_beyond
 from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
@@ -112,10 +113,15 @@ def _unless_reclaimed(
 def _plan_unless_reclaimed(
     state: ClusterState, unit: Unit, plan: Plan | Moved, vain: int, now: float
 ) -> Plan | Moved | Reclaimed:
-    """The same for a place that others leave."""
-    other = _reclaimer(state, unit, (plan.plan if isinstance(plan, Moved) else plan).placed)
+    """The same for a place that others leave. Queues held the same when its free places were judged (`allocated`)."""
+    evicts, held = plan.plan if isinstance(plan, Moved) else plan, state.pass_caches.get(HeldBack)
+    moves = isinstance(plan, Moved)
+    other = None if moves else held.known(state, unit, evicts.placed, evicts.victims)
+    other = other or _reclaimer(state, unit, evicts.placed)
     if other is None:
         return plan
+    if not moves:
+        held.note(state, unit, evicts.placed, other, evicts.victims)
     for task in unit.tasks:
         task.become(TaskState.WAITING)
     give_up(state, unit, other, vain, now)

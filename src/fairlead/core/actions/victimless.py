@@ -130,12 +130,12 @@ def forget_empty(state: ClusterState) -> None:
 def regroup(state: ClusterState) -> None:
     """What is alike depends on what shares and quotas are about."""
     known = state.queues.waiting.without_victims
-    facts = known.facts_of(state.queues.fair.version)
+    facts = known.facts_of(state.queues.fair.names_version)
     for group in known.groups():
-        of_queue = facts.get(group.node)
-        if of_queue is not None and of_queue.names == group.alike.names:
-            continue
         for each in list(known.alike(group)):
+            of_queue = facts.get(group.node)
+            if of_queue is not None and of_queue.names == group.alike.names:
+                break
             unit = each.first()
             if unit is not None and (now := _group(state, each, unit)) != group:
                 known.add(each, now)
@@ -183,7 +183,7 @@ def _has_some(state: ClusterState, group: Group, unit: Unit) -> bool:
 def _may_have_some(state: ClusterState, group: Group) -> bool:
     """Whether something may be: a test for every queue in every pass, which asks no more than it needs."""
     node, alike = group
-    facts = state.queues.waiting.without_victims.facts_of(state.queues.fair.version).get(node)
+    facts = state.queues.waiting.without_victims.facts_of(state.queues.fair.names_version).get(node)
     if facts is None or facts.in_fragments or state.pods.elastic:
         return True
     if node.priorities and min(node.priorities) < alike.priority:
@@ -192,8 +192,8 @@ def _may_have_some(state: ClusterState, group: Group) -> bool:
 
 
 def _facts(state: ClusterState, node: QueueNode, unit: Unit) -> Facts:
-    """What holds for a queue as long as shares and policies are what they are. unit: one that waits in it."""
-    fair, known = state.queues.fair, state.queues.waiting.without_victims.facts_of(state.queues.fair.version)
+    """What holds for a queue as long as policies, and what shares are about, are what they are. unit: one that waits in it."""
+    fair, known = state.queues.fair, state.queues.waiting.without_victims.facts_of(state.queues.fair.names_version)
     facts = known.get(node)
     if facts is None:
         facts = known[node] = Facts(fair.names_of(node), fair.scarce(node), reclaims_from(state, unit) < math.inf)

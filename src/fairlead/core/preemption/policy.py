@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from fairlead.core.model.causes import PreemptionReason
@@ -282,12 +283,31 @@ class PreemptionPolicy:
 
     @cached_property
     def _all_beside(self) -> dict[str, dict[str, int]]:
-        """What can be preempted at most below the queues above its own: all that is not its own queue's."""
-        own = self.queue
-        return {
-            node.name: {name: node.reclaimable(name) - own.reclaimable(name) for name in node.used}
-            for node in self.queue.path[1:]
-        }
+        """What can be preempted at most below the queues above its own, that is not its own queue's.
+
+        Where queues take from each other for shares only, level by level from below: what siblings hold from which it may
+        reclaim with what is preempted below them. To preempt makes no queue a lender, and most often there is none.
+        """
+        own, fair, tree = self.queue, self.state.queues.fair, self.state.queues.tree
+        if self._wide or self.any_preemptible_by_rank() or self.reclaims_from_users:
+            return {
+                node.name: {name: node.reclaimable(name) - own.reclaimable(name) for name in node.used} for node in own.path[1:]
+            }
+        lent: dict[str, int] = {}
+        found: dict[str, dict[str, int]] = {}
+        for mine, above in pairwise(own.path):
+            siblings = [each for each in tree.below(above) if each is not mine]
+            lenders: dict[QueueNode, None] = {}
+            if within_share(fair, own.up_to(mine), self.demand, found):
+                lenders |= dict.fromkeys(tree.lowest(siblings, lambda node: fair.over(node, None, self._asked)))
+            if self._guaranteed_without(mine, found):
+                lenders |= dict.fromkeys(tree.lowest(siblings, partial(_is_beyond, [name for name, _ in self._scarce(mine)])))
+            for lender in lenders:
+                for name in lender.used:
+                    lent[name] = lent.get(name, 0) + lender.reclaimable(name)
+            if lent:
+                found[above.name] = dict(lent)
+        return found
 
     # -- which pods ----------------------------------------------------------------------------
 
@@ -416,6 +436,11 @@ class PreemptionPolicy:
         if any(count and each < priority for each, count in self.queue.priorities.items()):
             return True
         return bool(self.state.pods.elastic or self.service.levels or self.service.scope != "Queue")
+
+
+def _is_beyond(names: Sequence[str], node: QueueNode) -> bool:
+    """Whether a queue holds more than its quota of one of some resources."""
+    return beyond_quota([node], names, QueueNode.stays)
 
 
 def share_due(state: ClusterState, unit: Unit) -> float:

@@ -23,9 +23,9 @@ from fairlead.core.preemption.cycles import Blocking, preemption_classes
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import preempt
-from fairlead.core.preemption.trial import Trial
+from fairlead.core.preemption.trial import Trial, goes_beyond
 from fairlead.core.preemption.victims import victims_of
-from fairlead.core.queues.entitlement import beyond_quota, within_share
+from fairlead.core.queues.entitlement import within_share
 from fairlead.core.queues.queue_node import PendingClass, QueueNode, pending_class_of
 from fairlead.core.queues.waiting import BlockedBy
 from fairlead.core.state.cluster import ClusterState
@@ -50,23 +50,11 @@ Refused = allocation.Refused | Reclaimed
 """Why a unit does not start."""
 
 
-def goes_beyond(state: ClusterState, unit: Unit) -> bool:
-    """Whether a unit would bring its queue beyond its quota of something that is scarce: only then can it be reclaimed."""
-    disputed = state.queues.fair.disputed
-    pending_class = pending_class_of(unit)
-    if not disputed or not state.policy.reclaim or not state.policy.preempt or pending_class is None:
-        return False
-    node = pending_class.queue
-    wanted = dict(state.queues.tree.asked_together(unit.tasks[: unit.need])) if state.queues.tree.by_row else pending_class.core
-    names = [name for name in disputed if name in wanted]
-    return beyond_quota([node], names, lambda each, name: each.stays(name) + wanted[name])
-
-
 class HeldBack:
-    """For whom single pods are held back from free places, as long as queues hold the same in one pass.
+    """For whom single pods are held back from places, free or of the same victims, as long as queues hold the same in one pass.
 
     What is alike for preemption, and would be charged the same of what is scarce for the same node, would be taken back as well:
-    what waits meets the same places and victims. So a free GPU that many jobs may not have costs a trial per queue, not per job.
+    what waits meets the same places and victims. So a GPU that many jobs may not have costs a trial per queue, not per job.
     """
 
     def __init__(self, _: ClusterState) -> None:
@@ -80,27 +68,28 @@ class HeldBack:
             self._known.clear()
         return self
 
-    def known(self, state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Unit | None:
+    def known(self, state: ClusterState, unit: Unit, placed: Sequence[Task], victims: Sequence[Task] = ()) -> Unit | None:
         """The unit that would reclaim what was just placed, as it would what was before; None: not known."""
-        key = _alike(state, unit, placed)
+        key = _alike(state, unit, placed, victims)
         found = self._known.get(key) if key is not None else None
         return found if found is not None and found.alive else None
 
-    def note(self, state: ClusterState, unit: Unit, placed: Sequence[Task], other: Unit) -> None:
+    def note(self, state: ClusterState, unit: Unit, placed: Sequence[Task], other: Unit, victims: Sequence[Task] = ()) -> None:
         """What was just placed would be reclaimed by another unit."""
-        key = _alike(state, unit, placed)
+        key = _alike(state, unit, placed, victims)
         if key is not None:
             self._known[key] = other
 
 
-def _alike(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> tuple[object, ...] | None:
+def _alike(state: ClusterState, unit: Unit, placed: Sequence[Task], victims: Sequence[Task]) -> tuple[object, ...] | None:
     """What decides who would reclaim a single pod; None: more does."""
     pending_class, (first, *more) = pending_class_of(unit), placed
     if more or unit.gang is not None or pending_class is None or first.shape.holds or first.pod.claims:
         return None
     work = preemption_classes(state).of(first, unit.level)
     user = unit.user if pending_class.queue.policy.users_reclaim else ""
-    return id(work), user, first.row, pending_class.core_of(state.queues.fair.disputed)
+    gone = tuple(sorted(task.pod.uid for task in victims))
+    return id(work), user, first.row, pending_class.core_of(state.queues.fair.disputed), gone
 
 
 class Reclaimer(NamedTuple):

@@ -28,6 +28,9 @@ from fairlead.core.preemption.victims import victims_of
 _EACH = 1200
 """How many checks of one more victim are made for one choice of rows."""
 
+_MOST = 64
+"""So many victims, or devices with theirs, a set holds at most: in a tree what is evicted elsewhere may go on without end."""
+
 
 def search(
     preemption: PreemptionPolicy, core: Unit, rows: Iterable[Sequence[int]], fits: Callable[[Sequence[int]], bool]
@@ -145,6 +148,8 @@ class _Search:
         if chosen and self._enough(victims) and self._admitted(victims) and self._serves(victims):
             if self.best is None or cost(victims) < cost(self.best):
                 self.best = victims
+            return
+        if len(chosen) >= _MOST:
             return
         for number in range(at, len(self.classes)):
             count = sum(each in chosen for each in self.classes[number])

@@ -7,19 +7,67 @@ queue a lender. Then queues that were left out may not be in vain any more, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import numpy as np
+from collections.abc import Iterator
 
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.ranking import Ranking
-from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.policy import PreemptionPolicy
+from fairlead.core.queues.entitlement import beyond_quota
 from fairlead.core.queues.queue_node import PendingClass, QueueNode, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
-_FEW = 8  # rows that are asked about one by one
+_DIVISIONS = 4  # of shares, by which it is remembered: those of a pass, and those of its trials
+
+
+class Claiming:
+    """Which queues may be entitled to more at all, kept from trial to trial until a queue holds something else, or should."""
+
+    def __init__(self, _: ClusterState) -> None:
+        self._known: dict[int, _OfDivision] = {}
+
+    def of(self, state: ClusterState) -> _OfDivision:
+        """What is known by the present shares."""
+        share = state.queues.fair.share
+        known = self._known.get(id(share))
+        if known is None or known.share is not share or known.tree_version != state.queues.tree.version:
+            if len(self._known) >= _DIVISIONS:
+                self._known.clear()
+            known = self._known[id(share)] = _OfDivision(state)
+        return known
+
+
+class _OfDivision:
+    """The same by one division of shares."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self.share = state.queues.fair.share
+        self.tree_version = state.queues.tree.version
+        self._names: dict[QueueNode, frozenset[str]] = {}
+        self._may: dict[QueueNode, tuple[list[list[PendingClass]], bool]] = {}  # of what waited
+        self._place = (-1, 0)  # in the changes of what queues hold
+
+    def names_of(self, node: QueueNode) -> frozenset[str]:
+        """What shares and quotas of a queue, and of those above it, are about."""
+        names = self._names.get(node)
+        if names is None:
+            names = self._names[node] = self._state.queues.fair.names_of(node)
+        return names
+
+    def may_claim(self, node: QueueNode) -> bool:
+        """Whether anything that waits in a queue may be entitled to more."""
+        charged = self._state.queues.accounts.charged
+        if self._place != charged.place:
+            changed = charged.since(self._place)
+            self._place = charged.place
+            for each in list(self._may) if changed is None else changed:
+                self._may.pop(each, None)
+        groups, known = node.alike_in(self.names_of(node)), self._may.get(node)
+        if known is None or known[0] is not groups:
+            found = any(may_claim(self._state, node, each.core_charge) for group in groups for each in group)
+            known = self._may[node] = groups, found
+        return known[1]
 
 
 class Trial:
@@ -46,11 +94,10 @@ class Trial:
         self._more = False  # whether members beyond their gangs' minima have come to wait
         self._no_place: set[Ranking] = set()
         self._has_place: set[Ranking] = set()  # as things stand
-        self._gpu_columns = frozenset(state.nodes.gpu_columns())
-        self._rows: dict[tuple[int, int], list[int] | None] = {}  # by column and amount, as things stand
         self._by_class = state.queues.tree.by_row  # what is charged depends on the node, too
-        self._names: dict[QueueNode, frozenset[str]] = {}
-        self._claims: dict[tuple[QueueNode, PendingClass | Charge], tuple[bool, bool]] = {}
+        self._claiming = state.caches.get(Claiming).of(state)
+        self._claims: dict[QueueNode, dict[PendingClass | tuple[QueueNode, Charge], tuple[bool, bool]]] = {}  # by root
+        self._rises = state.queues.lenders.rises
 
     # -- who is tried ----------------------------------------------------------------------------
 
@@ -72,11 +119,21 @@ class Trial:
 
     def placed(self, unit: Unit) -> None:
         """A unit that waits has found a free place."""
+        state = self.state
         self._sorted = False
         self._has_place.clear()
-        self._rows.clear()
-        self._claims.clear()
         self._more = self._more or bool(unit.later)
+        state.queues.lenders.follow()
+        node = state.queues.queues[unit.tasks[0].queue]
+        if len(node.placed) <= len(unit.tasks) or any(task.queue != node.name for task in unit.tasks):
+            self._rises = -1
+        if self._rises == state.queues.lenders.rises:
+            # No queue has become a lender. Those that share one above them with it may claim less than before.
+            self._claims.pop(node.path[-1], None)
+            self.over = not self.all_queues and not self._more and self._none_is_left()
+            return
+        self._rises = state.queues.lenders.rises
+        self._claims.clear()
         if self.all_queues:
             return
         self.stale = any(self._reclaims(group) for node in self._left_out for group in self._groups(node))
@@ -93,17 +150,19 @@ class Trial:
         return pending_class is not None and self._is_in_vain(pending_class)
 
     def _is_vain(self, node: QueueNode) -> bool:
+        if not self._by_class and not self._claiming.may_claim(node):
+            return True
         return all(self._is_group_in_vain(group) for group in self._groups(node))
 
     def _is_in_vain(self, pending_class: PendingClass) -> bool:
         permitted, reclaims = self._claims_of(pending_class)
-        return not permitted or (not reclaims and any(self._lacks_place(ranking) for ranking in pending_class.rankings))
+        return not permitted or (not reclaims and self._gets_no_place(pending_class))
 
     def _groups(self, node: QueueNode) -> list[list[PendingClass]]:
         """What waits in a queue, together what shares and quotas treat alike."""
         if self._by_class:
             return [[each] for each in node.pending_classes.values() if each.waiting]
-        return node.alike_in(self._names_of(node))
+        return node.alike_in(self._claiming.names_of(node))
 
     def _reclaims(self, group: list[PendingClass]) -> bool:
         first = _one_of(group)
@@ -114,14 +173,16 @@ class Trial:
         if first is None:
             return True
         permitted, reclaims = self._claims_of(first)
-        return not permitted or (not reclaims and all(self._none_has_place(each) for each in group))
+        return not permitted or (not reclaims and all(self._gets_no_place(each) for each in group))
 
-    def _none_has_place(self, pending_class: PendingClass) -> bool:
-        """Whether none of a class has a place by itself, if limits do not stop all its users anyway."""
+    def _gets_no_place(self, pending_class: PendingClass) -> bool:
+        """Whether none of a class has a place, or may keep one, by itself; if limits do not stop all its users anyway."""
         none = self._no_place
         for ranking in pending_class.rankings:
             if ranking in none:
                 return True
+        if not self.borrowing and ((first := pending_class.first()) is None or goes_beyond(self.state, first)):
+            return True
         return any(self._lacks_place(ranking) for ranking in pending_class.rankings) or pending_class.first() is None
 
     def _lacks_place(self, ranking: Ranking) -> bool:
@@ -139,41 +200,23 @@ class Trial:
         return True
 
     def _fits_somewhere(self, ranking: Ranking) -> bool:
-        rows = self._few_rows(ranking.shape)
+        rows = ranking.few_rows()
         return ranking.best() >= 0 if rows is None else any(ranking.fits_alone(row) for row in rows)
-
-    def _few_rows(self, shape: Shape) -> Sequence[int] | None:
-        """The only rows with as many free GPUs as a shape asks for, if they are few; None: any row may do."""
-        nodes = self.state.nodes
-        for column, amount in shape.demand if shape.gpus else ():
-            if column in self._gpu_columns:
-                key = column, amount
-                if key not in self._rows:
-                    rows = np.flatnonzero(nodes.free[column][: nodes.count] >= amount)
-                    self._rows[key] = rows.tolist() if len(rows) <= _FEW else None
-                return self._rows[key]
-        return None
 
     def _claims_of(self, pending_class: PendingClass) -> tuple[bool, bool]:
         """Whether one of a class may be tried at all, and whether there is a queue from which it may reclaim."""
         node = pending_class.queue
-        key = node, (pending_class if self._by_class else pending_class.core_of(self._names_of(node)))
-        known = self._claims.get(key)
+        claims = self._claims.setdefault(node.path[-1], {})
+        key = pending_class if self._by_class else (node, pending_class.core_of(self._claiming.names_of(node)))
+        known = claims.get(key)
         if known is None:
             if not may_claim(self.state, node, pending_class.core_charge):
                 return False, False
             unit = pending_class.first()
             if unit is None:
                 return False, False  # limits stop all its users
-            known = self._claims[key] = self._ask(PreemptionPolicy(self.state, unit))
+            known = claims[key] = self._ask(PreemptionPolicy(self.state, unit))
         return known
-
-    def _names_of(self, node: QueueNode) -> frozenset[str]:
-        """What shares and quotas of a queue, and of those above it, are about."""
-        names = self._names.get(node)
-        if names is None:
-            names = self._names[node] = self.state.queues.fair.names_of(node)
-        return names
 
     def _ask(self, preemption: PreemptionPolicy) -> tuple[bool, bool]:
         if not preemption.entitled:
@@ -193,6 +236,18 @@ class Trial:
 def _one_of(group: list[PendingClass]) -> PendingClass | None:
     """One that stands for all of a group; None: limits stop the users of all."""
     return next((each for each in group if each.first() is not None), None)
+
+
+def goes_beyond(state: ClusterState, unit: Unit) -> bool:
+    """Whether a unit would bring its queue beyond its quota of something that is scarce: only then can it be reclaimed."""
+    disputed = state.queues.fair.disputed
+    pending_class = pending_class_of(unit)
+    if not disputed or not state.policy.reclaim or not state.policy.preempt or pending_class is None:
+        return False
+    node = pending_class.queue
+    wanted = dict(state.queues.tree.asked_together(unit.tasks[: unit.need])) if state.queues.tree.by_row else pending_class.core
+    names = [name for name in disputed if name in wanted]
+    return beyond_quota([node], names, lambda each, name: each.stays(name) + wanted[name])
 
 
 def may_reclaim(preemption: PreemptionPolicy) -> bool:

@@ -7,7 +7,7 @@ for the order of queues is not theirs: they return what changed, and `queues.Que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fairlead.core.model.charges import Charge
@@ -18,6 +18,8 @@ from fairlead.core.queues.guarantees import Guarantees
 from fairlead.core.queues.meters import Meter, wanted
 from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.tree import QueueTree
+
+_REMEMBERED = 4096  # changes of what queues hold
 
 
 class Debt(NamedTuple):
@@ -58,6 +60,35 @@ class Debt(NamedTuple):
         return self._replace(credits=tuple(each for each in self.credits if each[0] != uid))
 
 
+class ChargedQueues:
+    """The queues that came to hold more or less, one after the other, also where that was taken back."""
+
+    def __init__(self) -> None:
+        self._nodes: list[QueueNode] = []
+        self._generation = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where the next one is entered: (generation, number)."""
+        return self._generation, len(self._nodes)
+
+    def note(self, nodes: Iterable[QueueNode]) -> None:
+        """These hold more or less."""
+        self._nodes += nodes
+        if len(self._nodes) > _REMEMBERED:
+            self.renew()
+
+    def renew(self) -> None:
+        """All of them may."""
+        self._generation += 1
+        self._nodes.clear()
+
+    def since(self, place: tuple[int, int]) -> Collection[QueueNode] | None:
+        """Those entered from a place on, each once; None: it may be any of them."""
+        generation, number = place
+        return dict.fromkeys(self._nodes[number:]) if generation == self._generation else None
+
+
 class Accounts:
     """What queues hold, in `QueueNode`, and debts."""
 
@@ -70,6 +101,7 @@ class Accounts:
         self.freed: set[str] = set()  # queues that hold less, or may hold more, since it was cleared
         self.changes = Changes()
         self.version = new_version()  # of what queues hold: where that was taken back it is as before
+        self.charged = ChargedQueues()
         self._fair_users = fair_users
 
     def charge(self, task: Task, sign: int, row: int) -> QueueNode:
@@ -99,14 +131,22 @@ class Accounts:
         self._count(own, task, charge, sign)
         return own
 
-    def _is_another(self) -> None:
-        """What queues hold is another."""
+    def _is_another(self, nodes: Iterable[QueueNode]) -> None:
+        """What these queues hold is another."""
         if self.log.depth:
-            self.log.call(self._set_version, self.version)
+            nodes = tuple(nodes)
+            self.log.call(self._is_as_before, (self.version, nodes))
         self.version = new_version()
+        self.charged.note(nodes)
 
-    def _set_version(self, version: int) -> None:
-        self.version = version
+    def _is_as_before(self, before: tuple[int, tuple[QueueNode, ...]]) -> None:
+        self.version, nodes = before
+        self.charged.note(nodes)
+
+    def _all_are_others(self) -> None:
+        """What all queues hold is another: nothing is tried meanwhile."""
+        self.version = new_version()
+        self.charged.renew()
 
     def _charge_guest(self, own: QueueNode, task: Task, charge: Charge, sign: int) -> None:
         """The same for a pod of another scheduler: it counts in every account, and is never a victim."""
@@ -122,7 +162,7 @@ class Accounts:
     def _count(self, own: QueueNode, task: Task, charge: Charge, sign: int) -> None:
         """Add or take back an amount in all accounts from a task's queue up to the root."""
         log = self.log
-        self._is_another()
+        self._is_another(own.path)
         self._hold(own, task, sign)
         if self.guarantees.classes:
             self.guarantees.charge(task, own.path, charge, sign)
@@ -228,7 +268,7 @@ class Accounts:
                 for name, amount in charge:
                     amounts[name] = amounts.get(name, 0) + amount
             self._measure_debt(debt, -1)
-        self._is_another()
+        self._is_another(back)
         for node, amounts in back.items():
             log.add_all(node.used, amounts.items(), -1)
             log.add_all(node.leaving, amounts.items(), -1)
@@ -246,9 +286,9 @@ class Accounts:
         self._debts.pop(uid, None)
 
     def _add_debt(self, debt: Debt, sign: int) -> None:
-        log = self.log
-        self._is_another()
-        for node, charge in self.charges_of(debt):
+        log, charges = self.log, list(self.charges_of(debt))
+        self._is_another([node for node, _ in charges])
+        for node, charge in charges:
             log.add_all(node.used, charge, sign)
             log.add_all(node.leaving, charge, sign)
             node.touched = True
@@ -265,7 +305,7 @@ class Accounts:
     def charge_anew(self, charged: Iterable[tuple[Task, int]]) -> None:
         """Everything that queues hold, and users hold of them, is added up anew. charged: the tasks, and on which row each is."""
         self.changes.everything = True
-        self._is_another()
+        self._all_are_others()
         for node in self.tree.queues.values():
             for account in (node.used, node.leaving, node.foreign, node.placed, node.guests, node.priorities, node.holds):
                 account.clear()
@@ -291,7 +331,7 @@ class Accounts:
         """Nodes are in other pools, other pools are named, or GPUs are other parts: what is charged under such keys is added up
         anew.
         """
-        self._is_another()
+        self._all_are_others()
         for debt in self.debts.values():
             self._add_debt(debt, -1)
         for node in self.tree.queues.values():
@@ -309,6 +349,7 @@ class Accounts:
             self._add_debt(debt, 1)
         self.measure_anew()
         self.guarantee_anew()
+        self._all_are_others()
 
     def charges_on(self, row: int) -> bool:
         """Whether anything is charged for on a row, or may be: victims hold what others are credited with."""

@@ -1,12 +1,12 @@
 """Lenders: the queues from which others may reclaim at all, since all from them up to a sibling hold more than they should.
 
-Every trial of who would reclaim a start asks that; between two changes of what queues hold the answer is the same.
+Every trial of who would reclaim a start asks that. Of each queue it is remembered whether it holds more than it should, and asked
+anew only where something was charged or taken back since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from fairlead.core.queues.accounts import Accounts
 from fairlead.core.queues.entitlement import beyond_quota
@@ -14,55 +14,84 @@ from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.tree import QueueTree
 
-_BySibling = dict[QueueNode | None, dict[QueueNode, dict[QueueNode, None]]]
-"""Queue -> those directly below it -> these and all below them that lend. None: those at the root."""
-
-_MOST = 8  # of what is remembered: a trial, and trials in it, are taken back to what was before
+_MOST = 4  # divisions of shares of which queues are remembered: those of a pass, and those of its trials
 
 
-class _Found(NamedTuple):
-    """What was found for some fair shares."""
+class _Beyond:
+    """The queues that hold more than they should by one rule, by the queue that they are directly below (None: at the root)."""
 
-    share: dict[str, dict[str, int]]
-    by_share: _BySibling
-    by_quota: _BySibling
+    def __init__(self, holds_more: Callable[[QueueNode], bool]) -> None:
+        self._holds_more = holds_more
+        self.below: dict[QueueNode | None, dict[QueueNode, None]] = {}
+
+    def follow(self, node: QueueNode) -> bool:
+        """Ask about a queue anew; whether it holds more than it should, and did not before."""
+        siblings = self.below.setdefault(node.parent, {})
+        if not self._holds_more(node):
+            siblings.pop(node, None)
+            return False
+        if node in siblings:
+            return False
+        siblings[node] = None
+        return True
+
+    def lenders(self, node: QueueNode) -> Iterator[QueueNode]:
+        """It, if pods of its own run, and all below it that are lenders; it holds more than it should."""
+        if node.placed:
+            yield node
+        for each in self.below.get(node, ()):
+            yield from self.lenders(each)
+
+
+class _Found:
+    """What was found for one division of shares. place: up to which change of what queues hold."""
+
+    def __init__(self, fair: FairShares, tree: QueueTree) -> None:
+        self.share = fair.share
+        self.tree_version = tree.version
+        quotas = (name for each in tree.queues.values() for name, quota in each.quota.items() if quota)
+        names = {*fair.disputed, *quotas}
+        entitled = fair.entitled
+        self.rules = (
+            _Beyond(lambda node: fair.over(node, entitled=entitled)),
+            _Beyond(lambda node: beyond_quota([node], names, QueueNode.stays)),
+        )
+        self.place = (-1, 0)
 
 
 class Lenders:
-    """All of them, found anew once queues hold something else, or should."""
+    """All of them. rises: raised when a queue has come to hold more than it should, by what was asked so far."""
 
     def __init__(self, tree: QueueTree, accounts: Accounts, fair: FairShares) -> None:
         self._tree = tree
         self._accounts = accounts
         self._fair = fair
-        self._known: dict[tuple[int, int], _Found] = {}  # by what queues hold, and the version of the tree
+        self._known: dict[int, _Found] = {}  # by the division of shares
+        self.rises = 0
 
-    def beside(self, mine: QueueNode, *, by_quota: bool) -> Iterator[tuple[QueueNode, dict[QueueNode, None]]]:
-        """The siblings of a queue that lend, each with all below it that do. by_quota: by quotas, else by fair shares."""
-        found = self._find()
-        known = found.by_quota if by_quota else found.by_share
-        return ((theirs, lenders) for theirs, lenders in known.get(mine.parent, {}).items() if theirs is not mine)
+    def beside(self, mine: QueueNode, *, by_quota: bool) -> Iterator[tuple[QueueNode, Iterator[QueueNode]]]:
+        """The siblings of a queue that hold more than they should, each with all that lend, it or those below it.
 
-    def _find(self) -> _Found:
-        fair, queues, versions = self._fair, self._tree.queues.values(), (self._accounts.version, self._tree.version)
-        found = self._known.get(versions)
-        if found is None or found.share is not fair.share:
+        by_quota: by quotas, else by fair shares.
+        """
+        rule = self.follow().rules[by_quota]
+        for theirs in list(rule.below.get(mine.parent, ())):
+            if theirs is not mine:
+                yield theirs, rule.lenders(theirs)
+
+    def follow(self) -> _Found:
+        """Bring what is remembered up to date with what queues hold now."""
+        fair, tree, accounts = self._fair, self._tree, self._accounts
+        key = id(fair.share)
+        found = self._known.get(key)
+        if found is None or found.share is not fair.share or found.tree_version != tree.version:
             if len(self._known) >= _MOST:
                 self._known.clear()
-            names = {*fair.disputed, *(name for each in queues for name, quota in each.quota.items() if quota)}
-            by_quota = self._list(lambda node: beyond_quota([node], names, QueueNode.stays))
-            found = self._known[versions] = _Found(fair.share, self._list(fair.over), by_quota)
-        return found
-
-    def _list(self, beyond: Callable[[QueueNode], bool]) -> _BySibling:
-        """By siblings, the queues that are each of them, or below it, with all between holding more than they should."""
-        known: dict[QueueNode, bool] = {}
-        found: _BySibling = {}
-        for each in self._tree.queues.values():
-            for above in each.path if each.placed else ():
-                if above not in known:
-                    known[above] = beyond(above)
-                if not known[above]:
-                    break
-                found.setdefault(above.parent, {}).setdefault(above, {})[each] = None
+            found = self._known[key] = _Found(fair, tree)
+        if found.place != accounts.charged.place:
+            changed = accounts.charged.since(found.place)
+            found.place = accounts.charged.place
+            for node in tree.queues.values() if changed is None else changed:
+                for rule in found.rules:
+                    self.rises += rule.follow(node)
         return found

@@ -53,6 +53,8 @@ class FairShares:
         self._requests = Requests(tree)
         self.touched = True  # something came, went or was edited since this was set to False
         self.version = 0
+        self.names_version = 0  # of which queues have a share of what
+        self._names: dict[str, tuple[str, ...]] = {}
         self.share: dict[str, dict[str, int]] = {}
         self.entitled: dict[str, dict[str, int]] = {}
         self.disputed: frozenset[str] = frozenset()  # resources of which some queue has a share
@@ -81,6 +83,10 @@ class FairShares:
         if self.share == old:
             return False
         self.version += 1
+        names = {queue: tuple(scarce) for queue, scarce in self.share.items()}
+        if names != self._names:
+            self._names = names
+            self.names_version += 1
         return True
 
     def knows(self, gone: frozenset[str]) -> bool:
@@ -120,12 +126,20 @@ class FairShares:
         fair, gone = self.share.get(node.name, _NOTHING), less or _NOTHING
         return all(node.used.get(name, 0) - gone.get(name, 0) + amount <= fair[name] for name, amount in charge if name in fair)
 
-    def over(self, node: QueueNode, less: dict[str, int] | None = None, wanted: Collection[str] | None = None) -> bool:
+    def over(
+        self,
+        node: QueueNode,
+        less: dict[str, int] | None = None,
+        wanted: Collection[str] | None = None,
+        *,
+        entitled: Mapping[str, dict[str, int]] | None = None,
+    ) -> bool:
         """Whether a queue holds more of a resource than it may, without so much less.
 
-        wanted: the resources that are asked for; pools that are not among them do not count. None: all count.
+        wanted: the resources that are asked for; pools that are not among them do not count. None: all count. entitled: by
+        another division of shares.
         """
-        for name, may in self.entitled.get(node.name, _NOTHING).items():
+        for name, may in (self.entitled if entitled is None else entitled).get(node.name, _NOTHING).items():
             counts = wanted is None or name in wanted or not split(name)[1]
             if counts and node.stays(name) - (less.get(name, 0) if less else 0) > may:
                 return True

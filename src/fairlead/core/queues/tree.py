@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fairlead.api.names import DEFAULT_QUEUE
@@ -35,6 +35,7 @@ class QueueTree:
         self.changed: dict[PendingClass, None] = {}  # in which more or fewer units wait, or for another reason; see `requests`
         self.emptied: dict[PendingClass, None] = {}  # in which nothing waited any more at some time since it was cleared
         self.version = 0  # of which queue is below which, and of their quotas and limits
+        self._children: tuple[int, dict[QueueNode | None, list[QueueNode]]] = (-1, {})  # as of a version
         self._totals = -1  # for which capacity of the nodes percentages were worked out
         # By the victim's uid: placeholders for what it fills beyond what was given away.
         self.closing: Mapping[str, Sequence[Task]] = {}
@@ -120,6 +121,23 @@ class QueueTree:
         new = self.pools.name({pool: frozenset(resources) for pool, resources in named.items()})
         self.by_row = bool(named) or self.parts.varies
         return new
+
+    def below(self, node: QueueNode | None) -> Sequence[QueueNode]:
+        """The queues directly below another one, or at the root (None)."""
+        if self._children[0] != self.version:
+            children: dict[QueueNode | None, list[QueueNode]] = {}
+            for each in self.queues.values():
+                children.setdefault(each.parent, []).append(each)
+            self._children = self.version, children
+        return self._children[1].get(node, ())
+
+    def lowest(self, nodes: Iterable[QueueNode], chosen: Callable[[QueueNode], bool]) -> Iterator[QueueNode]:
+        """Those of some queues, and below them, that hold pods of their own and are chosen, as are all from them up to these."""
+        for node in nodes:
+            if chosen(node):
+                if node.placed or node.guests:
+                    yield node
+                yield from self.lowest(self.below(node), chosen)
 
     def resolve(self, node: QueueNode) -> None:
         """Amounts from the policy; percentages are of what the nodes offer now."""

@@ -90,10 +90,10 @@ class WithoutVictims:
             self._vain.clear()
         return self._vain
 
-    def facts_of(self, shares: int) -> dict[QueueNode, Facts]:
-        """What was found of queues for a version of shares; what was for others is forgotten."""
-        if self._facts_for != shares:
-            self._facts_for, self._facts = shares, {}
+    def facts_of(self, names: int) -> dict[QueueNode, Facts]:
+        """What was found of queues for a version of what shares are about; what was for others is forgotten."""
+        if self._facts_for != names:
+            self._facts_for, self._facts = names, {}
         return self._facts
 
     def forget_facts(self) -> None:
