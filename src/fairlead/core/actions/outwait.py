@@ -81,52 +81,76 @@ def note_freed(state: ClusterState) -> None:
         state.departures.freed |= state.nodes.gained
 
 
-class _Firsts:
-    """What waits for some rows and goes first, as things stand.
+class _Asked:
+    """What was found for some rows. queues: how many were asked. first: what goes first. fits: whether a row holds a shape."""
 
-    A queue goes no earlier than what it holds already lets it, so most of what waits is left out by its queue.
+    __slots__ = ("first", "fits", "queues")
+
+    def __init__(self) -> None:
+        self.queues = 0
+        self.first: QueuePosition | None = None
+        self.fits: dict[Ranking, bool] = {}
+
+
+class _Firsts:
+    """What waits for some rows and goes before others, as things stand.
+
+    A queue goes no earlier than what it holds already lets it. So queues are asked in that order, and no further than needed:
+    most of what waits is left out by its queue.
     """
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._firsts: dict[tuple[int, ...], QueuePosition | None] = {}
+        self._on: dict[tuple[int, ...], _Asked] = {}
+        self._order: list[tuple[QueuePosition, int, QueueNode]] | None = None  # the earliest position of each
         self._least: dict[QueueNode, Step] = {}
+        self._share = state.queues.fair.share
         self._place = state.queues.accounts.charged.place
 
     def forget(self) -> None:
         """The state is another."""
-        charged = self._state.queues.accounts.charged
-        changed = charged.since(self._place)
-        self._place = charged.place
-        for node in list(self._least) if changed is None else changed:
+        queues = self._state.queues
+        changed = queues.accounts.charged.since(self._place)
+        if changed is None or self._share is not queues.fair.share:
+            changed, self._share = list(self._least), queues.fair.share
+        self._place = queues.accounts.charged.place
+        for node in changed:
             self._least.pop(node, None)
-        self._firsts.clear()
+        self._on.clear()
+        self._order = None
 
     def go_before(self, moving: list[Task], rows: list[int]) -> bool:
         """Whether a pending unit that one of the rows holds goes before held tasks."""
-        unit, key = _unit(moving), tuple(rows)
+        unit = _unit(moving)
         unit.express = unit.level < self._state.services.of(moving[0]).express
         held, _ = self._state.queues.waiting.order_key(unit, held=True)
-        if key not in self._firsts:
-            self._firsts[key] = self._first_on(rows)
-        first = self._firsts[key]
-        return first is not None and first < held
+        asked, order = self._on.setdefault(tuple(rows), _Asked()), self._ordered()
+        while asked.first is None or not asked.first < held:
+            if asked.queues == len(order) or not order[asked.queues][0] < held:
+                return False
+            self._ask(order[asked.queues][2], rows, asked)
+            asked.queues += 1
+        return True
 
-    def _first_on(self, rows: list[int]) -> QueuePosition | None:
-        """The position of the first unit that one of the rows holds; None: there is none."""
-        queues, first, fits = self._state.queues, None, dict[Ranking, bool]()
-        plain = not self._state.services.any_express
-        for node in queues.queues.values():
-            if not node.pods_waiting:
-                continue
-            least = tuple(self._least_of(each) for each in reversed(node.path))
-            if first is not None and (least[0][0], plain, least) > first:
-                continue
-            for pending_class in node.pending_classes.values():
-                unit = pending_class.first() if self._fits_one(pending_class, rows, fits) else None
-                if unit is not None and (first is None or queues.waiting.order.goes_before(node, unit, first)):
-                    first = queues.waiting.order.position(node, unit)
-        return first
+    def _ordered(self) -> list[tuple[QueuePosition, int, QueueNode]]:
+        """The queues in which something waits, in the order in which these may go: by number where that is the same."""
+        if self._order is None:
+            plain = not self._state.services.any_express
+            waiting = [node for node in self._state.queues.queues.values() if node.pods_waiting]
+            steps = [tuple(self._least_of(each) for each in reversed(node.path)) for node in waiting]
+            self._order = sorted(
+                ((least[0][0], plain, least), number, node)
+                for number, (node, least) in enumerate(zip(waiting, steps, strict=True))
+            )
+        return self._order
+
+    def _ask(self, node: QueueNode, rows: list[int], asked: _Asked) -> None:
+        """Note the first of a queue that one of the rows holds, if it goes before those of others."""
+        order = self._state.queues.waiting.order
+        for pending_class in node.pending_classes.values():
+            unit = pending_class.first() if self._fits_one(pending_class, rows, asked.fits) else None
+            if unit is not None and (asked.first is None or order.goes_before(node, unit, asked.first)):
+                asked.first = order.position(node, unit)
 
     def _least_of(self, node: QueueNode) -> Step:
         """A queue's step with what it holds already: with a unit more it is no earlier."""

@@ -35,6 +35,7 @@ class Shortages:
 
     def __init__(self, changes: RowChanges) -> None:
         self._changes = changes
+        self._found: tuple[tuple[int, int, int], RowNumbers] = (-1, 0, 0), np.zeros(0, np.int32)
         self._lines: OrderedDict[tuple[int, int], tuple[RowNumbers, _Line]] = OrderedDict()
 
     def count(self, rows: RowNumbers, column: int, amount: int, free: Ints) -> int:
@@ -58,7 +59,7 @@ class Shortages:
         changes = self._changes
         if line.generation == changes.generation and line.place == changes.end:
             return
-        changed = changes.since(line.place) if line.generation == changes.generation else None
+        changed = self._since(line.place) if line.generation == changes.generation else None
         line.generation, line.place = changes.generation, changes.end
         if changed is not None:
             changed = changed[changed < len(line.among)]
@@ -70,6 +71,13 @@ class Shortages:
         for row in changed.tolist():
             _move(line.ordered, line.frees.item(row), now := free.item(row))
             line.frees[row] = now
+
+    def _since(self, place: int) -> RowNumbers:
+        """The rows that changed from a place in the ring on: asked of several resources in a row."""
+        at = self._changes.generation, place, self._changes.end
+        if self._found[0] != at:
+            self._found = at, self._changes.since(place)
+        return self._found[1]
 
 
 def _move(ordered: Ints, old: int, new: int) -> None:

@@ -36,6 +36,7 @@ class BackoffColumns:
         # What is free on some rows, as of the changes that were seen.
         self._at: tuple[int, int, int, frozenset[int]] = (-1, -1, 0, frozenset())
         self._seen: Ints = np.zeros(0, np.int64)
+        self._number: dict[int, int] = {}  # by row: the place in `_seen`
         self._free: Ints = np.zeros((0, 0), np.int64)
         self._held: bool | None = None  # whether any of them has enough for something eligible; None: not asked yet
 
@@ -134,11 +135,19 @@ class BackoffColumns:
         """See what is free on some rows now."""
         changes, wanted = self._nodes.changes, frozenset(rows)
         at = changes.generation, changes.end, len(self._demand), wanted
-        if at != self._at:
-            self._at = at
-            self._seen = np.array(sorted(wanted), np.int64)
-            self._free = self._free_on(self._seen)
-            self._held = None
+        generation, place, width, seen = self._at
+        if at == self._at:
+            return
+        self._at = at
+        self._held = None
+        if (generation, width, seen) == (changes.generation, len(self._demand), wanted):
+            for row in changes.since(place).tolist():
+                if (number := self._number.get(row)) is not None:
+                    self._free[:, number] = self._free_on([row])[:, 0]
+            return
+        self._seen = np.array(sorted(wanted), np.int64)
+        self._number = {row: number for number, row in enumerate(self._seen.tolist())}
+        self._free = self._free_on(self._seen)
 
     def _free_on(self, rows: Ints | list[int]) -> Ints:
         """What some rows have left, as the demand has it: shape (columns, rows); nothing of what no node offers."""
