@@ -16,7 +16,7 @@ from fairlead.core.actions.reserve import reserve_for
 from fairlead.core.allocation import NoCapacity, allocate
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
-from fairlead.core.preemption.reclaimable import HeldBack, Reclaimed, Refused, know_shares, reclaimed_by, reclaimer
+from fairlead.core.preemption.reclaimable import HeldBack, Reclaimed, Refused, claims_again, know_shares, reclaimed_by, reclaimer
 from fairlead.core.preemption.search import Plan
 from fairlead.core.preemption.trial import goes_beyond
 from fairlead.core.queues.queue_node import pending_class_of
@@ -129,8 +129,10 @@ def _plan_unless_reclaimed(
 
 
 def _reclaimer(state: ClusterState, unit: Unit, placed: list[Task]) -> Unit | None:
-    """The unit that would reclaim what was just placed."""
-    found = reclaimer(state, unit, placed)
+    """The unit that would reclaim what was just placed. Queues held before as they do for `HeldBack`."""
+    held = state.pass_caches.get(HeldBack)
+    found = claims_again(state, unit, placed, held.claimant) or reclaimer(state, unit, placed)
+    held.claimant = found.unit if found.first else held.claimant
     # What a pending job blocks holds no start back: it is tried again once that job is gone, as after its own search.
     for pending_class, blocked_by in found.blocked.items():
         state.queues.waiting.note_blocked(pending_class, blocked_by)

@@ -246,6 +246,21 @@ class PreemptionPolicy:
         """Whether the unit's class lets it preempt work of a queue that ranks lower."""
         return self.queue.within_scope(self.service.scope, other)
 
+    @cached_property
+    def near(self) -> frozenset[str] | None:
+        """The queues of which anything may be preempted at all, and perhaps others; None: any may be one."""
+        if self._wide or self.express:
+            return None
+        lenders = self.state.queues.lenders
+        found = [
+            lender.name
+            for mine in (self.queue.path if self.entitled else ())
+            for by_quota in (False, True)
+            for _, each in lenders.beside(mine, by_quota=by_quota)
+            for lender in each
+        ]
+        return frozenset((self.queue.name, *found))
+
     def reaches(self, other: QueueNode) -> bool:
         """Whether anything of a queue may be preempted at all."""
         return self.in_scope(other) or self.express or self.may_reclaim_from(other)

@@ -11,7 +11,7 @@ deserves something then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -55,17 +55,21 @@ class HeldBack:
 
     What is alike for preemption, and would be charged the same of what is scarce for the same node, would be taken back as well:
     what waits meets the same places and victims. So a GPU that many jobs may not have costs a trial per queue, not per job.
+    claimant: the last for whom something was held back, if nothing that goes before it had found a place in the trial. It would
+    most often reclaim what is placed next, too, so it is asked first.
     """
 
     def __init__(self, _: ClusterState) -> None:
         self._version = -1
         self._known: dict[tuple[object, ...], Unit] = {}
+        self.claimant: Unit | None = None
 
     def as_of(self, state: ClusterState) -> HeldBack:
         """The same, without what was found before queues held what they hold now."""
         if self._version != state.queues.accounts.version:
             self._version = state.queues.accounts.version
             self._known.clear()
+            self.claimant = None
         return self
 
     def known(self, state: ClusterState, unit: Unit, placed: Sequence[Task], victims: Sequence[Task] = ()) -> Unit | None:
@@ -95,12 +99,13 @@ def _alike(state: ClusterState, unit: Unit, placed: Sequence[Task], victims: Seq
 class Reclaimer(NamedTuple):
     """The unit that would reclaim, if there is one; and what blocks the pending classes that were tried for it.
 
-    borrowed: something that waits found a free place beyond its queue's quota.
+    borrowed: something that waits found a free place beyond its queue's quota. first: nothing found one before that unit.
     """
 
     unit: Unit | None
     blocked: dict[PendingClass, BlockedBy]
     borrowed: bool = False
+    first: bool = False
 
 
 def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Reclaimer:
@@ -120,16 +125,27 @@ def reclaimer(state: ClusterState, unit: Unit, placed: Sequence[Task]) -> Reclai
     return Reclaimer(again.unit, found.blocked | again.blocked)
 
 
+def claims_again(state: ClusterState, unit: Unit, placed: Sequence[Task], other: Unit | None) -> Reclaimer | None:
+    """The same if it is a certain unit, before which nothing that waits finds a place; None: it is not."""
+    pending_class = pending_class_of(other) if other is not None else None
+    if other is None or pending_class is None or pending_class.first() is not other or _is_not_reclaimed(state, placed[0]):
+        return None
+    found = _search(state, unit, placed, all_queues=True, borrowing=True, only=other)
+    return found if found is not None and found.unit is not None else None
+
+
 def _of_some_queues(state: ClusterState, unit: Unit, placed: Sequence[Task], *, borrowing: bool) -> Reclaimer:
     """A trial without the queues in which all seems in vain; if some of these must be tried, one of all queues."""
     found = _search(state, unit, placed, all_queues=False, borrowing=borrowing)
     return found or _search(state, unit, placed, all_queues=True, borrowing=borrowing) or Reclaimer(None, {})
 
 
-def _search(state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queues: bool, borrowing: bool) -> Reclaimer | None:
+def _search(
+    state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queues: bool, borrowing: bool, only: Unit | None = None
+) -> Reclaimer | None:
     """One trial. all_queues: also of queues in which all seems in vain; None: some of these must be tried.
 
-    borrowing: what goes beyond its own queue's quota keeps a free place.
+    borrowing: what goes beyond its own queue's quota keeps a free place. only: nothing else is tried.
     """
     # The queue in which it waits: members of a gang may be in others, too.
     log, own = state.log, state.queues.queues[unit.tasks[0].queue]
@@ -138,35 +154,32 @@ def _search(state: ClusterState, unit: Unit, placed: Sequence[Task], *, all_queu
         task.become(TaskState.ASSUMED, log)
         log.set(task, "started", state.services.now)
     with _without_leaving(state):
-        trial, found = _first_that_reclaims(state, own, placed, tried, blocked, all_queues=all_queues, borrowing=borrowing)
+        trial = _begin(state, own, placed, all_queues=all_queues, borrowing=borrowing)
+        found = _first_that_reclaims(trial, claimants(trial) if only is None else (only,), tried, blocked)
     log.rollback(mark)
     for each in tried:
         for task in each.tasks:
             task.become(TaskState.WAITING)
-    return None if trial.stale else Reclaimer(found, blocked, trial.borrowed)
+    return None if trial.stale else Reclaimer(found, blocked, trial.borrowed, trial.no_places)
+
+
+def _begin(state: ClusterState, own: QueueNode, placed: Sequence[Task], *, all_queues: bool, borrowing: bool) -> Trial:
+    """A trial of what was placed. own: its queue."""
+    _suppose_gone(state)
+    within = within_share(state.queues.fair, own.path, [(name, 0) for name, _ in state.queues.tree.asked_together(placed)])
+    return Trial(state, own, within=within, all_queues=all_queues, borrowing=borrowing)
 
 
 def _first_that_reclaims(
-    state: ClusterState,
-    own: QueueNode,
-    placed: Sequence[Task],
-    tried: list[Unit],
-    blocked: dict[PendingClass, BlockedBy],
-    *,
-    all_queues: bool,
-    borrowing: bool,
-) -> tuple[Trial, Unit | None]:
-    """The trial itself, and the first unit in it that would reclaim. own: the queue of what was placed."""
-    _suppose_gone(state)
-    within = within_share(state.queues.fair, own.path, [(name, 0) for name, _ in state.queues.tree.asked_together(placed)])
-    trial, found = Trial(state, own, within=within, all_queues=all_queues, borrowing=borrowing), None
-    for each in claimants(trial):
+    trial: Trial, waiting: Iterable[Unit], tried: list[Unit], blocked: dict[PendingClass, BlockedBy]
+) -> Unit | None:
+    """The first of some units that would reclaim what a trial is about."""
+    for each in waiting:
         if _could_reclaim(trial, each, tried, blocked):
-            found = each
-            break
+            return each
         if trial.stale or trial.over:
             break
-    return trial, found
+    return None
 
 
 def _without_leaving(state: ClusterState) -> AbstractContextManager[None]:

@@ -75,8 +75,8 @@ class Trial:
 
     own: its queue. within: whether that, and those above it, stay within their shares; if not, it goes before no entitled job,
     whatever the victims. all_queues: none is left out. borrowing: what goes beyond its queue's quota keeps a free place;
-    borrowed: something did. stale: since something was placed, a queue that was left out may not be in
-    vain any more. over: all that is left is in vain.
+    borrowed: something did. no_places: nothing has found a free place. stale: since something was placed, a queue that was left
+    out may not be in vain any more. over: all that is left is in vain.
     """
 
     def __init__(self, state: ClusterState, own: QueueNode, *, within: bool, all_queues: bool, borrowing: bool) -> None:
@@ -86,6 +86,7 @@ class Trial:
         self.all_queues = all_queues
         self.borrowing = borrowing
         self.borrowed = False
+        self.no_places = True
         self.stale = False
         self.over = False
         self._left_out: list[QueueNode] = []
@@ -120,7 +121,7 @@ class Trial:
     def placed(self, unit: Unit) -> None:
         """A unit that waits has found a free place."""
         state = self.state
-        self._sorted = False
+        self.no_places = self._sorted = False
         self._has_place.clear()
         self._more = self._more or bool(unit.later)
         state.queues.lenders.follow()

@@ -116,8 +116,15 @@ class VictimTable:
         queues = self.state.queues.queues
         return any(
             kind.victims and preemption.reaches(queues[kind.queue]) and preemption.may_take(kind)
-            for kind in self.listed.kinds.values()
+            for kind in self._kinds_near(preemption)
         )
+
+    def _kinds_near(self, preemption: PreemptionPolicy) -> Iterator[Kind]:
+        """The kinds of work of queues that a unit may reach at all."""
+        near = preemption.near
+        for kind in self.listed.kinds.values():
+            if near is None or kind.queue in near:
+                yield kind
 
     def _merged(self, preemption: PreemptionPolicy, wanted: PreemptionReason | None, *, alone: bool) -> Iterator[Preemptible]:
         """The victims for one reason, cheapest first; None: those that their gangs can do without, for any reason.
@@ -127,7 +134,7 @@ class VictimTable:
         """
         heads: list[tuple[Order, int, int, Kind]] = []
         queues, below = self.state.queues.queues, preemption.unit.priority
-        for number, kind in enumerate(self.listed.kinds.values()):
+        for number, kind in enumerate(self._kinds_near(preemption)):
             victims = kind.victims
             if kind.spare is not (wanted is None):
                 continue
@@ -183,7 +190,7 @@ class VictimTable:
 
     def rows(self, preemption: PreemptionPolicy) -> set[int]:
         """The rows on which there may be a victim that a unit may preempt; on others there is none."""
-        kinds = [kind for kind in self.listed.kinds.values() if kind.victims and preemption.may_take(kind)]
+        kinds = [kind for kind in self._kinds_near(preemption) if kind.victims and preemption.may_take(kind)]
         return {task.row for kind in kinds for victim in kind.victims for task in victim.tasks if task.row >= 0}
 
     def with_rest(self, preemption: PreemptionPolicy, chosen: Sequence[Preemptible]) -> list[Preemptible]:
