@@ -6,6 +6,7 @@ import pytest
 from fairlead.api.names import FOLLOWERS_ANNOTATION
 from fairlead.cluster import convert, followers, views
 from fairlead.core.model.groups import Followers
+from fairlead.core.model.pods import Closeness
 
 LEADERS = {"batch.kubernetes.io/job-completion-index": "0"}
 
@@ -18,6 +19,13 @@ def group(text, kind="JobSet", **more):
 
 def form(**more):
     return followers.Form(**{"gang": "jobsetfollowers.x.a", "leaders": LEADERS, "level": "rack", "count": 3, **more})
+
+
+def test_what_the_annotations_of_kueue_ask_for_is_read():
+    asked = {"kueue.x-k8s.io/podset-required-topology": "net/block", "kueue.x-k8s.io/podset-preferred-topology": "net/rack"}
+    given = {"metadata": {"annotations": {**asked, "other": "text"}}, "spec": {"containers": [{"name": "main"}]}}
+    (found,) = group(followers.written([form(template=followers.template(given))])).followers
+    assert found.like.closeness == Closeness(("net/block",), "net/rack")
 
 
 def test_what_is_written_is_read():

@@ -13,7 +13,8 @@ import pytest
 
 from fairlead.core import invariants
 from fairlead.core.model.groups import Followers, Group
-from fairlead.core.model.pods import AffinityTerm
+from fairlead.core.model.nodes import NetworkLevel, NodePool
+from fairlead.core.model.pods import AffinityTerm, Closeness
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.starts import START_TIMEOUT
 from fairlead.core.model.transactions import Evict, Place, Preempt
@@ -22,12 +23,15 @@ from tests.builders import GPU, cluster, node, pod, queue, run, spec
 
 INDEX, KEY = "batch.kubernetes.io/job-completion-index", "jobset.sigs.k8s.io/job-key"
 LIMITS = {"a": 16, "b": 10}
+BLOCKS = {"r": "x", "s": "x", "t": "y", "u": "y"}
+BLOCK = Closeness(("block",))
 
 
 class Job(msgspec.Struct):
     """A JobSet of some Jobs, each of a leader and followers. gpus: of a leader, and of a follower.
 
     known: whether its template is. exclusive: each Job has its rack to itself. made: whether its followers have been created.
+    block: whether all are to be in one block, by the PodGroup (`group`) or by annotations of the pods (`pods`); empty: they are not.
     """
 
     name: str
@@ -38,20 +42,26 @@ class Job(msgspec.Struct):
     known: bool
     exclusive: bool
     made: bool = False
+    block: str = ""
+
+    @property
+    def annotated(self):
+        return BLOCK if self.block == "pods" else None
 
     def groups(self):
-        like = pod("like", spec_=spec(gpus=self.gpus[1], cpu=0, memory=0)) if self.known else None
+        like = pod("like", spec_=spec(gpus=self.gpus[1], cpu=0, memory=0), closeness=self.annotated) if self.known else None
         like = msgspec.structs.replace(like, queue="") if like else None
         led = (Followers(f"ns/f{self.name}", ((INDEX, "0"),), "net/rack", self.count, like),)
-        leaders = Group("ns", f"l{self.name}", self.jobs, self.queue, followers=led)
-        return leaders, Group("ns", f"f{self.name}", self.jobs * self.count, self.queue)
+        asked = BLOCK if self.block == "group" else None
+        leaders = Group("ns", f"l{self.name}", self.jobs, self.queue, followers=led, closeness=asked)
+        return leaders, Group("ns", f"f{self.name}", self.jobs * self.count, self.queue, closeness=asked)
 
 
 class World:
     """What exists. places: of pods, UID -> node."""
 
     def __init__(self, seed):
-        self.rnd = random.Random(seed)
+        self.rnd, self.choose_block = random.Random(seed), random.Random(~seed)
         self.now, self.number = 1000.0, 0
         self.nodes, self.pods, self.jobs, self.unwritten = {}, {}, {}, []
         self.counts = Counter()
@@ -61,6 +71,7 @@ class World:
 
     def begin(self):
         self.state = cluster(queues=[queue(name, quota=100, limit=most) for name, most in LIMITS.items()], gang_grace=1e9)
+        self.state.upsert_pool(NodePool("p", levels=(NetworkLevel("block", "net/block"),)))
 
     # -- what the judge knows ------------------------------------------------------------------
 
@@ -116,7 +127,8 @@ class World:
 
     def add_node(self):
         self.number += 1
-        made = node(f"n{self.number}", gpus=self.rnd.choice((1, 2, 2, 4)), labels={"net/rack": self.rnd.choice("rstu")})
+        rack = self.rnd.choice("rstu")
+        made = node(f"n{self.number}", gpus=self.rnd.choice((1, 2, 2, 4)), labels={"net/rack": rack, "net/block": BLOCKS[rack]})
         self.nodes[made.name] = made
         self.state.upsert_node(made)
 
@@ -140,6 +152,7 @@ class World:
         job = Job(
             f"{self.number}", rnd.choice("ab"), rnd.choice((1, 1, 1, 2)), rnd.choice((1, 2, 3)), gpus, known, rnd.random() < 0.3
         )
+        job.block = self.choose_block.choice(("", "", "group", "pods"))
         self.jobs[job.name] = job
         leaders = [self.leader(job, number) for number in range(job.jobs)]
         events = [*((self.state.upsert_group, each) for each in job.groups()), *((self.add_pod, each) for each in leaders)]
@@ -156,7 +169,7 @@ class World:
             asked = msgspec.structs.replace(asked, pod_affinity=(beside,), pod_anti_affinity=(apart,))
         labels = ((INDEX, "0"), (KEY, own)) if job.exclusive else ((INDEX, "0"),)
         self.number += 1
-        more = {"queue": job.queue, "created": self.now, "labels": labels}
+        more = {"queue": job.queue, "created": self.now, "labels": labels, "closeness": job.annotated}
         return pod(f"l{own}.{self.number}", spec_=asked, group=f"l{job.name}", **more)
 
     def add_pod(self, made):
@@ -180,7 +193,7 @@ class World:
                     self.number += 1
                     asked = spec(gpus=job.gpus[1], cpu=0, memory=0, selector={"net/rack": self.rack(leading.node)})
                     labels = ((INDEX, "1"), *(each for each in leading.labels if each[0] == KEY))
-                    more = {"queue": job.queue, "created": self.now, "labels": labels}
+                    more = {"queue": job.queue, "created": self.now, "labels": labels, "closeness": job.annotated}
                     self.add_pod(pod(f"f{job.name}.{self.number}", spec_=asked, group=f"f{job.name}", **more))
 
     def press(self):
@@ -285,6 +298,11 @@ class World:
                 self.counts["leaders"] += 1
         if job.exclusive:
             assert len(set(racks.values())) == len(racks)
+        if job.block:
+            used = {*racks.values(), *(rack for leader, rack in places if leader in now)} - {None}
+            blocks = {BLOCKS[each] for each in used}
+            assert len(blocks) <= 1, f"leaders of {name} and what is kept for them are in {sorted(used)}"
+            self.counts["blocks"] += len(used) > 1
         placed = self.members(f"f{name}")
         whole = len(placed) == job.jobs * job.count
         if whole and not any(following.values()) and sum(kept.values()) == job.jobs * job.count:
@@ -379,4 +397,4 @@ def test_leaders_start_where_their_followers_do(seed):
 
 def test_the_worlds_contain_what_is_judged():
     counts = sum((live(seed, 80).counts for seed in range(100, 106)), Counter())
-    assert min(counts[each] for each in ("leaders", "handed over", "found again", "ended")) >= 3, counts
+    assert min(counts[each] for each in ("leaders", "handed over", "found again", "ended", "blocks")) >= 3, counts

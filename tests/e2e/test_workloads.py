@@ -294,6 +294,51 @@ def test_a_leader_starts_where_its_followers_fit_and_they_get_the_places_kept_fo
     assert cluster.condition("late"), "all GPUs are in use"
 
 
+@pytest.mark.parametrize(("kind", "name", "key"), [("JobSet", "jobset.x", JOBSET_KEY), ("LeaderWorkerSet", "lws.x.0", LWS_KEY)])
+def test_leader_and_followers_keep_to_what_their_gang_requires_too(cluster, kind, name, key):
+    """A rack of two blocks: KAI's annotation of a JobSet, Kueue's of templates, require one block for all three."""
+    block = "example.com/block"
+    cluster.create(
+        {
+            "apiVersion": "fairlead.dev/v1alpha1",
+            "kind": "NodePool",
+            "metadata": {"name": "all"},
+            "spec": {"topologyLevels": [{"name": "block", "label": block}]},
+        }
+    )
+    parts = {"torn": ("x", "x", "y", "y"), "whole": ("z", "z", "z")}
+    for rack, blocks in parts.items():
+        labels = [{RACK: rack, block: each} for each in blocks]
+        cluster.create(*(node(f"{rack}-{index}", gpus=1, labels=each) for index, each in enumerate(labels)))
+    start(cluster)
+    annotation, spec = of_three(kind)
+    of_pods = {}
+    annotations = {annotation: RACK}
+    if kind == "JobSet":
+        annotations["kai.scheduler/topology-required-placement"] = "block"
+    else:
+        of_pods = {"kueue.x-k8s.io/podset-required-topology": "block"}
+        spec["leaderWorkerTemplate"]["workerTemplate"]["metadata"] = {"annotations": of_pods}
+    made = make(cluster, kind, "x", spec, annotations=annotations)
+    cluster.until(lambda: group(cluster, name))
+
+    def member(index, **more):
+        (each,) = pods_of(made, [f"x-{index}"], labels_of_three(kind, made, index), **more)
+        each["metadata"]["annotations"] = of_pods
+        return each
+
+    cluster.create(member(0, affinity=exclusive(key)))
+    where = cluster.until(lambda: cluster.placed().get("x-0"))
+    kept = sorted({"whole-0", "whole-1", "whole-2"} - {where})
+    assert len(kept) == 2
+    cluster.until(lambda: sorted(((group(cluster, name).get("status") or {}).get("spares") or {}).get("nodes") or ()) == kept)
+    cluster.create(*(pod(f"other-{index}", gpus=1) for index in range(5)))
+    cluster.until(lambda: len(cluster.placed()) == 5)
+    cluster.create(*(member(index, nodeSelector={RACK: "whole"}) for index in (1, 2)))
+    cluster.until(lambda: len(cluster.placed()) == 7)
+    assert sorted(cluster.placed()[each] for each in ("x-1", "x-2")) == kept
+
+
 def test_upstreams_gangs_are_gangs(cluster):
     cluster.create(node("n", gpus=2))
     start(cluster)

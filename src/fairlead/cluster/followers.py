@@ -14,7 +14,7 @@ import structlog
 
 from fairlead.api import names
 from fairlead.api.kinds.common import LONGEST_LEVEL, MEMBERS
-from fairlead.cluster import views
+from fairlead.cluster import network, views
 from fairlead.core.model.groups import Followers
 from fairlead.core.model.pods import Pod
 
@@ -28,6 +28,7 @@ _SPEC = (
     *("schedulerName", "nodeSelector", "affinity", "tolerations", "overhead", "resources", "topologySpreadConstraints"),
     *("hostNetwork", "hostUsers", "resourceClaims"),
 )
+_ANNOTATIONS = (f"{names.GROUP}/", names.KUEUE_PODSET_PREFIX)
 _CONTAINER = ("name", "resources", "ports", "restartPolicy")
 
 
@@ -55,7 +56,7 @@ def template(given: Mapping[str, Any]) -> dict[str, Any] | None:
             kept[key] = [{part: each[part] for part in _CONTAINER if each.get(part)} for each in spec[key]]
     if mounted := [each for each in spec.get("volumes") or () if each.get("persistentVolumeClaim")]:
         kept["volumes"] = mounted
-    annotations = {key: text for key, text in (metadata.get("annotations") or {}).items() if key.startswith(f"{names.GROUP}/")}
+    annotations = {key: text for key, text in (metadata.get("annotations") or {}).items() if key.startswith(_ANNOTATIONS)}
     about = {key: each for key, each in (("labels", metadata.get("labels")), ("annotations", annotations)) if each}
     found = {"metadata": about, "spec": kept}
     return found if len(msgspec.json.encode(found)) <= _LONGEST else None
@@ -110,4 +111,7 @@ def _like(form: Form, namespace: str, as_pod: Callable[[views.Pod], Pod]) -> Pod
         return None
     view = msgspec.structs.replace(view, metadata=msgspec.structs.replace(view.metadata, namespace=namespace, name=form.gang))
     found = as_pod(view)
-    return found if found.error is None else None
+    if found.error is not None:
+        return None
+    # Which gang they will be in is not among their labels here, so what they ask for as members was not read.
+    return msgspec.structs.replace(found, closeness=network.annotated(view.metadata.annotations or {}, []))

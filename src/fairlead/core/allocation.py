@@ -14,7 +14,7 @@ from fairlead.api.names import AI_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import gang_slices
 from fairlead.core.gang_devices import place_members
-from fairlead.core.gang_topology import ATTEMPTS, Scattered, by_rank, near_of, neighbourhoods, scattered
+from fairlead.core.gang_topology import ATTEMPTS, Scattered, by_rank, domains_of_all, near_of, neighbourhoods, scattered
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.pods import Near
 from fairlead.core.nodes.whole_domains import first_of, in_order
@@ -215,15 +215,24 @@ def _as_laid(state: ClusterState, laid: gang_slices.Laid) -> list[Task] | Refuse
 
 def _others(state: ClusterState, unit: Unit) -> list[Task]:
     """As many as fit of the members that a gang can do without, one by one."""
-    found: list[Task] = []
-    for task in unit.tasks[unit.need :]:
-        outcome = _single(state, task)
-        found += outcome if isinstance(outcome, list) else []
-    return found
+    outcomes = (_single(state, task) for task in unit.tasks[unit.need :])
+    return [task for placed in outcomes if isinstance(placed, list) for task in placed]
 
 
 def _slice_by_slice(state: ClusterState, unit: Unit, near: Near) -> list[Task] | Refused:
-    """The same where other rules than amounts decide: one slice after the other in the domain where it fits tightest."""
+    """The same where other rules than amounts decide: in one domain after the other, of the preferred level first."""
+    refused: Refused | None = None
+    for rows in domains_of_all(state, unit, near, lambda task: closed_to(state, task)):
+        with state.network.within(near.gang, rows):
+            outcome = _each_slice(state, unit)
+        if isinstance(outcome, list):
+            return outcome
+        refused = refused or outcome
+    return refused or NoCapacity(ReasonCode.TOPOLOGY)
+
+
+def _each_slice(state: ClusterState, unit: Unit) -> list[Task] | Refused:
+    """One slice, or role with a domain of its own, after the other, in the domain where it fits tightest."""
     mark = state.log.mark()
     placed: list[Task] = []
     refused: Refused | None = None
@@ -231,7 +240,7 @@ def _slice_by_slice(state: ClusterState, unit: Unit, near: Near) -> list[Task] |
         for rows in gang_slices.domains_for(state, together):
             inner = state.log.mark()
             before = len(placed)
-            with state.network.within(near.gang, rows):
+            with state.network.all_within(gang_slices.counted_as(together), rows):
                 refused = _fill_all(state, together, placed)
             if refused is None:
                 break

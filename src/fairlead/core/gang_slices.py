@@ -89,7 +89,18 @@ def questions(state: ClusterState, unit: Unit, closed: Closed) -> Iterator[Quest
         return
     most = max((len(sizes) for near in nears for sizes in near.sizes), default=1)
     asker = _Asker(state, unit, closed, nears)
-    yield from (question for at in range(most) if (question := asker.question(at)) is not None)
+    for at in range(most):
+        if (question := asker.question(at)) is not None:
+            yield from _with_preferred(question)
+
+
+def _with_preferred(question: Question) -> Iterator[Question]:
+    """A question; before it, where all are preferred to be in a domain wider than that of each part, whether one holds them."""
+    wish = question.request.rules.preferred
+    parts = [own for each in question.request.sets if (own := each.rules.required) is not None]
+    if wish is not None and parts and wish < min(parts):
+        yield question._replace(request=question.request._replace(rules=Rules(wish)))
+    yield question
 
 
 class _Asker:
@@ -192,6 +203,8 @@ class _Asker:
     def _team(self, tasks: list[Task], near: Near, at: int) -> list[tuple[Set, list[list[Task]]]]:
         own = max((number for part in near.own if (number := self.number(part.level)) is not None), default=None)
         wish = self.number(near.even) if near.even else self.number(near.preferred)
+        if own is not None and wish is not None and wish < own:
+            wish = None  # it has one domain of that level in any case
         if not near.slices:
             if near.even and any(self.network.rows_of(near.team).values()):
                 return self._even_parts(near, [[task] for task in tasks]) or []
@@ -294,6 +307,11 @@ def blocks(state: ClusterState, unit: Unit) -> list[list[Task]]:
         near = task.shape.spec.near
         found.setdefault(near.parts[-1].key if near is not None and near.parts else "", []).append(task)
     return sorted(found.values(), key=lambda block: not _begun(state, block[0]))
+
+
+def counted_as(block: list[Task]) -> list[str]:
+    """The gangs as which members of a block count on the network."""
+    return sorted({near.gang for task in block if (near := task.shape.spec.near) is not None})
 
 
 def _begun(state: ClusterState, task: Task) -> bool:

@@ -138,6 +138,24 @@ def _neighbourhoods(state: ClusterState, unit: Unit, near: Near, closed: Closed)
         yield rows_in(level, domain, count)
 
 
+def domains_of_all(state: ClusterState, unit: Unit, near: Near, closed: Closed) -> Iterator[Mask]:
+    """The rows within which all members are tried, shape (rows,): domains of what is preferred, then of what is required."""
+    for levels in dict.fromkeys(((near.preferred,) if near.preferred else (), near.required)):
+        if not levels:
+            yield np.ones(state.nodes.count, np.bool_)
+        elif all(map(state.network.knows, levels)):
+            yield from islice(_holding(state, unit, near, state.network.level(*levels), closed), ATTEMPTS)
+
+
+def _holding(state: ClusterState, unit: Unit, near: Near, level: Level, closed: Closed) -> Iterator[Mask]:
+    """The rows of each domain of a level that could hold a gang now, kind by kind, the tightest first; shape (rows,)."""
+    kinds = _kinds(unit, near, closed)
+    held = np.add.reduce(_by_domain(kinds, level))
+    domains = np.flatnonzero(_enough(kinds, level)).tolist()
+    for domain in sorted(domains, key=lambda each: (int(held[each]), level.name(each))):
+        yield rows_in(level, domain, state.nodes.count)
+
+
 def _enough(kinds: list[_Kind], level: Level) -> Mask:
     """For each domain whether it could hold all, kind by kind; shape (domains,)."""
     held = [sums >= kind.wanted for kind, sums in zip(kinds, _by_domain(kinds, level), strict=True)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -363,6 +363,14 @@ class Network:
                 self._within.pop(gang, None)
             else:
                 self._within[gang] = before
+
+    @contextmanager
+    def all_within(self, gangs: Iterable[str], rows: Mask) -> Iterator[None]:
+        """The same for several, where members of one gang count as more of them."""
+        with ExitStack() as confined:
+            for gang in gangs:
+                confined.enter_context(self.within(gang, rows))
+            yield
 
 
 def _either(one: Mask | None, other: Mask | None) -> Mask | None:

@@ -11,17 +11,25 @@ import msgspec
 
 from fairlead.core.model.groups import Followers, Group
 from fairlead.core.model.network_labels import level_of
-from fairlead.core.model.pods import Near, Part, Pod
+from fairlead.core.model.pods import Closeness, Near, Part, Pod
 from fairlead.core.model.selectors import Labels
 from fairlead.core.pods.tasks import Gang, Task, TaskState
 
 _CONTROLLERS = ("jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/")
 """How labels begin that followers share with their leader, whatever their template has."""
+_UNASKED = "\0\0"  # no name has it
 
 
 def leads_others(group: Group | None) -> bool:
-    """Whether places may be reserved for followers of a gang: not where it has a topology of its own."""
-    return group is not None and bool(group.followers) and group.closeness is None
+    """Whether places may be reserved for followers of a gang: not where it has slices, equal parts, roles or spares."""
+    if group is None or not group.followers:
+        return False
+    return group.closeness is None or group.closeness == _levels_of(group.closeness)
+
+
+def _levels_of(asked: Closeness) -> Closeness:
+    """What is asked of all members alike."""
+    return Closeness(asked.required, asked.preferred)
 
 
 def of_leader(group: Group, pod: Pod) -> Followers | None:
@@ -47,13 +55,9 @@ def leaders(gang: Gang, states: Iterable[TaskState]) -> Iterator[tuple[Task, Fol
 def near_leader(gang: Gang, pod: Pod, near: Near | None) -> Near | None:
     """What is asked of the place of a leader, or of one that is reserved for its followers: they are in one domain.
 
-    near: what is asked of it for other reasons; levels among them may lie across the domain, so then nothing is added.
+    near: what is asked of it for other reasons. Nothing is added to slices.
     """
-    if (
-        gang.group is None
-        or not leads_others(gang.group)
-        or (near is not None and (near.required or near.team or near.preferred))
-    ):
+    if gang.group is None or not leads_others(gang.group) or (near is not None and near.team):
         return near
     leader = pod
     if pod.leader:
@@ -63,8 +67,11 @@ def near_leader(gang: Gang, pod: Pod, near: Near | None) -> Near | None:
     found = of_leader(gang.group, leader)
     if found is None or not found.count:
         return near
-    team = f"{gang.key}\0\0{leader.uid}"
-    return msgspec.structs.replace(near or Near(gang.key), team=team, own=(Part(team, level_of(found.level)),))
+    if near is None or not (near.required or near.preferred):
+        # Only their annotations or claims may ask for levels of some members; others do not count for where these are.
+        near = Near(f"{gang.key}{_UNASKED}")
+    team = f"{gang.key}{_UNASKED}{leader.uid}"
+    return msgspec.structs.replace(near, team=team, own=(Part(team, level_of(found.level)),))
 
 
 def place_for(leader: Pod, followers: Followers, place: Pod, may_use: Callable[[str], bool]) -> Pod:
@@ -81,6 +88,7 @@ def place_for(leader: Pod, followers: Followers, place: Pod, may_use: Callable[[
         spec=like.spec,
         queue=like.queue if like.queue and may_use(like.queue) else leader.queue,
         labels=_labels(leader.labels, like.labels),
+        closeness=_levels_of(like.closeness) if like.closeness is not None else None,
         claims=like.claims,
         extended=like.extended,
         measured=(),
