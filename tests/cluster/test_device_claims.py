@@ -256,10 +256,12 @@ def test_binding_conditions_are_waited_for(failed):
     decided = binding(DeviceChoice("ns/c", allocation("gpu-0", conditions=("Ready",), failures=("Broken",)), decided=True))
 
     async def play():
-        task = asyncio.ensure_future(server.claims.allocate(decided))
+        settled = []
+        task = asyncio.ensure_future(server.claims.allocate(decided, lambda: settled.append(1)))
         for _ in range(20):
             await asyncio.sleep(0)
         assert not task.done()
+        assert settled == [1], "nothing but the device is waited for"
         found = json.loads(json.dumps(server.objects["ns/c"]))
         condition = {"type": "Broken" if failed else "Ready", "status": "True"}
         device = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0", "conditions": [condition]}

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from fairlead.api.reasons import Reason, ReasonCode
-from fairlead.cluster.port import BindFailed, Bound, EvictFailed, Gone, Outcome, Synced, Upsert
+from fairlead.cluster.port import Allocated, BindFailed, Bound, EvictFailed, Gone, Outcome, Synced, Upsert
 from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.model.policy import Policy
-from fairlead.core.model.transactions import Binding, Evict, Place, PodRef, Preempt, Refuse, VolumeChoice
+from fairlead.core.model.transactions import Binding, DeviceChoice, Evict, Place, PodRef, Preempt, Refuse, VolumeChoice
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_thread import CoreThread
 from fairlead.scheduler.outputs import GroupStatus, Trouble
@@ -198,6 +198,45 @@ def test_no_write_waits_longer_than_half_a_minute_for_urgent_ones():
         writers.cancel()
         await asyncio.gather(writers, return_exceptions=True)
         assert done == [pytest.approx(31.0, abs=1.0)]
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(story())
+
+
+class Claims(Script):
+    """A cluster whose claims are written when it is said so, and whose devices are ready when it is."""
+
+    def __init__(self):
+        super().__init__()
+        self.settle, self.ready = asyncio.Event(), asyncio.Event()
+
+    async def allocate_claims(self, binding, settled):
+        if binding.pod.name == "slow":
+            await self.settle.wait()
+            settled()
+            await self.ready.wait()
+        return Allocated(Outcome.DONE)
+
+
+def test_events_wait_for_claims_that_are_written_and_not_for_devices_that_become_ready():
+    """A pod is bound as soon as its claims are written: to the API server an event is as much work as each of these writes."""
+
+    async def story():
+        script = Claims()
+        applier = Applier(script, lambda _: None, lambda: 1, writers=2)
+        writers = asyncio.ensure_future(applier.run())
+        choice = (DeviceChoice("ns/c", None),)
+        applier.submit([Place(tuple(msgspec.structs.replace(binding(name), claims=choice) for name in ("fast", "slow")))])
+        await asyncio.sleep(5.0)
+        assert script.writes == [("bind", "fast")]
+        script.settle.set()
+        await asyncio.sleep(5.0)
+        assert script.writes[1:] == [("event", "fast", "Scheduled")]
+        script.ready.set()
+        await asyncio.sleep(5.0)
+        assert script.writes[2:] == [("bind", "slow"), ("event", "slow", "Scheduled")]
+        writers.cancel()
+        await asyncio.gather(writers, return_exceptions=True)
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(story())

@@ -198,10 +198,11 @@ class Cluster(Protocol):
     async def bind_volumes(self, binding: Binding) -> tuple[Outcome, str]:
         """Bind, or have made, what a binding's claims wait for; answers once that is done, which may take minutes."""
 
-    async def allocate_claims(self, binding: Binding) -> Allocated:
+    async def allocate_claims(self, binding: Binding, settled: Callable[[], None] = lambda: None) -> Allocated:
         """Write what a binding's ResourceClaims are allocated, and reserve them for its pod; nothing of it where one is refused.
 
-        Answers once the pod may be bound, which may take minutes where devices have binding conditions.
+        Answers once the pod may be bound, which may take minutes where devices have binding conditions. settled: may be called
+        before, once nothing but these is waited for.
         """
 
     async def release_claims(self, binding: Binding) -> None:

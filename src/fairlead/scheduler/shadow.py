@@ -174,7 +174,7 @@ class ShadowCluster:
         """Nothing."""
         return Outcome.DONE, ""
 
-    async def allocate_claims(self, binding: Binding) -> Allocated:
+    async def allocate_claims(self, binding: Binding, settled: Callable[[], None] = lambda: None) -> Allocated:
         """Nothing."""
         return Allocated(Outcome.DONE)
 

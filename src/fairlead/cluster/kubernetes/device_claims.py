@@ -91,8 +91,11 @@ class DeviceClaims:
         if any(each.extended is not None and each.extended.requests for each in binding.claims):
             self.failures.claims_served()
 
-    async def allocate(self, binding: Binding) -> Allocated:
-        """Allocate and reserve the claims of a binding; nothing of it remains where one is refused."""
+    async def allocate(self, binding: Binding, settled: Callable[[], None] = lambda: None) -> Allocated:
+        """Allocate and reserve the claims of a binding; nothing of it remains where one is refused.
+
+        settled: is called before devices are waited for.
+        """
         try:
             async with self._turn:
                 written = [await self._write(each, binding.pod) for each in binding.claims]
@@ -102,7 +105,9 @@ class DeviceClaims:
             for choice, _ in written:
                 if choice.extended is not None:
                     await self._show(choice, choice.extended, binding.pod)
-            await self._ready([choice for choice, _ in written])
+            if waiting := [choice for choice, _ in written if _has_conditions(choice)]:
+                settled()
+                await self._ready(waiting)
         except (_Refused, NotKept, ApiError, Unreachable) as error:
             await self.release(binding)
             failed = error.failed if isinstance(error, _Refused) else ()
@@ -258,7 +263,7 @@ class DeviceClaims:
 
     async def _ready(self, choices: list[DeviceChoice]) -> None:
         """Wait until the binding conditions of the devices hold. Raises `_Refused` if one fails, or it takes too long."""
-        wanted = {each.claim: each for each in choices if _has_conditions(each)}
+        wanted = {each.claim: each for each in choices}
         wait, left = _FIRST_POLL, _READY_LIMIT
         unready: dict[str, list[FailedDevice]] = {}
         while wanted:

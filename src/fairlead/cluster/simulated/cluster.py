@@ -7,7 +7,7 @@ adapter on `SimulatedTransport`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -166,7 +166,7 @@ class SimulatedCluster:
             )
         return Outcome.DONE, ""
 
-    async def allocate_claims(self, binding: Binding) -> Allocated:
+    async def allocate_claims(self, binding: Binding, settled: Callable[[], None] = lambda: None) -> Allocated:
         """Write what claims are allocated, and reserve them, at once."""
         written: list[tuple[Object, tuple[str, str]]] = []
         own = [each for each in binding.claims if each.extended is None]

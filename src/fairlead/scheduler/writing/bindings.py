@@ -73,14 +73,22 @@ class Bindings:
     def _prepare(self, binding: Binding) -> None:
         """What must be there before a pod can be bound: its devices, then its volumes."""
         context = self._context
+        # A pod is bound as soon as its claims are written: events that were written meanwhile would be in the way of both.
+        written = context.lines.hold() if binding.claims else _nothing
 
         async def work() -> None:
+            try:
+                await prepared()
+            finally:
+                written()
+
+        async def prepared() -> None:
             outcome, message, what = Outcome.DONE, "", ""
             failed: tuple[FailedDevice, ...] = ()
 
             async def allocate() -> tuple[Outcome, str]:
                 nonlocal failed
-                allocated = await context.cluster.allocate_claims(binding)
+                allocated = await context.cluster.allocate_claims(binding, written)
                 failed = allocated.failed
                 return allocated.outcome, allocated.message
 
@@ -102,6 +110,10 @@ class Bindings:
         task = asyncio.ensure_future(work())
         self._prepared.add(task)
         task.add_done_callback(self._prepared.discard)
+
+
+def _nothing() -> None:
+    """Nothing was held."""
 
 
 class _Bind:

@@ -35,7 +35,7 @@ class Lines:
         self._busy = busy
         self._lines: tuple[deque[tuple[float, Work]], ...] = (deque(), deque(), deque())
         self._width = _WIDTH
-        self._urgent = 0  # urgent writes in flight
+        self._urgent = 0  # urgent writes in flight, those that are held for included
         self._idle: deque[asyncio.Future[None]] = deque()
         self._called = 0  # writers that were idle, and have not chosen yet
         self._polling = False
@@ -70,6 +70,21 @@ class Lines:
         self._lines[line].append((self.now(), work))
         if line == URGENT or self._late() or not (self._urgent or self._polling):
             self._resume(1)
+
+    def hold(self) -> Callable[[], None]:
+        """Let later lines wait as behind an urgent write, which is made elsewhere, until what this returns is called."""
+        self._urgent += 1
+        held = True
+
+        def release() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._urgent -= 1
+                if self._late() or not (self._urgent or self._polling):
+                    self._resume(self._width)
+
+        return release
 
     def length(self, line: int) -> int:
         """How many writes wait in a line."""
