@@ -1,13 +1,15 @@
 """CEL and the table of the generator's selectors agree, so the judges' verdicts hold for both."""
 
+import gc
 from fractions import Fraction
 from random import Random
 
 import pytest
 
+from fairlead.core.dra import columns
 from fairlead.core.dra.columns import Columns
 from fairlead.core.dra.evaluation import Evaluation
-from fairlead.core.dra.inventory import Inventory, SelectorFailure, bits
+from fairlead.core.dra.inventory import Inventory, SelectorFailure
 from fairlead.core.dra.model import Capacity, Version
 from fairlead.core.dra.pools import Slices
 from fairlead.core.dra.selectors import Selector, SelectorError, compile_selector
@@ -104,19 +106,32 @@ def by_itself(evaluation, expression, one):
     ],
 )
 def test_devices_judged_by_columns_have_the_verdicts_that_each_has_by_itself(expression):
-    evaluation = Evaluation()
-    for seed in range(20):
-        devices = Random(seed).sample(ODD, len(ODD))
-        found = [None] * len(devices)
-        order = []
-        for mask, verdict in evaluation.verdicts(expression, Columns(devices)):
-            order.append(next(bits(mask)))
-            for at in bits(mask):
-                assert found[at] is None
-                found[at] = verdict if isinstance(verdict, bool) else str(verdict)
-        assert order == sorted(order)
+    evaluation, nodes = Evaluation(), []
+    for seed in range(40):
+        devices = Random(seed // 2).sample(ODD, 1 + seed % len(ODD))  # some nodes begin alike, some are
+        nodes.append(Columns(devices))
+        found = evaluation.selected(expression, nodes[-1])
+        assert not found.mask & found.failed
+        expected = [by_itself(evaluation, expression, one) for one in devices]
         for at, one in enumerate(devices):
-            assert found[at] == by_itself(evaluation, expression, one), one.name
+            verdict = found.mask >> at & 1 == 1
+            assert (isinstance(expected[at], str), expected[at] is True) == (found.failed >> at & 1 == 1, verdict), one.name
+        assert found.message == next((each for each in expected if isinstance(each, str)), "")
+
+
+def test_nodes_whose_devices_are_alike_are_one_question_and_leave_nothing_behind(monkeypatch):
+    asked = []
+    plain = Selector.matches_alike
+    monkeypatch.setattr(Selector, "matches_alike", lambda *given: asked.append(given) or plain(*given))
+    evaluation, expression = Evaluation(), f'device.attributes["{DRIVER}"].model == "b"'
+    nodes = [Columns([device(f"d{at}", attributes={"model": model, "uuid": f"{at}"}) for model in "ab"]) for at in range(50)]
+    assert {evaluation.selected(expression, each).mask for each in nodes} == {0b10}
+    assert len(asked) == 2
+    assert evaluation.selected(expression, Columns([device("e", attributes={"model": "b"})])).mask == 0b1
+    kept = len(columns._shared)
+    nodes.clear()
+    gc.collect()
+    assert len(columns._shared) == kept - 1
 
 
 def test_equal_devices_of_many_nodes_are_evaluated_once(monkeypatch):

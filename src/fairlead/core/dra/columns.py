@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -32,6 +33,31 @@ class Group(msgspec.Struct, frozen=True):
     key: tuple[object, ...] | None
 
 
+class Selected:
+    """The devices that an expression selects, as a set; failed: those for which it errs; message: of the first."""
+
+    __slots__ = ("failed", "mask", "message")
+
+    def __init__(self, mask: int, failed: int, message: str) -> None:
+        self.mask, self.failed, self.message = mask, failed, message
+
+
+class Groups:
+    """The groups of a node's devices, in the order of the first of each. Nodes whose groups are alike share one object.
+
+    selected: by expression, of those that read the columns of these groups; without the names of devices.
+    """
+
+    __slots__ = ("__weakref__", "each", "selected")
+
+    def __init__(self, each: tuple[Group, ...]) -> None:
+        self.each = each
+        self.selected: dict[str, Selected] = {}
+
+
+_shared: WeakValueDictionary[tuple[Group, ...], Groups] = WeakValueDictionary()
+
+
 class Columns:
     """The columns of one node's devices; each is made when an expression first reads it."""
 
@@ -39,11 +65,11 @@ class Columns:
         self.devices = devices
         self._columns: dict[Mention, tuple[list[int], list[object]]] = {}
         self._base: tuple[list[int], list[object]] | None = None
-        self._groups: dict[tuple[Mention, ...], list[Group]] = {}
+        self._groups: dict[tuple[Mention, ...], Groups] = {}
 
-    def groups(self, read: Sequence[Mention]) -> list[Group]:
-        """Devices by what they have in these columns, in the order of the first of each. A key is as `Selector` has it."""
-        known = self._groups.get(tuple(read))
+    def groups(self, read: tuple[Mention, ...]) -> Groups:
+        """Devices by what they have in these columns. A key is as `Selector` has it."""
+        known = self._groups.get(read)
         if known is not None:
             return known
         if self._base is None:
@@ -54,13 +80,14 @@ class Columns:
         for numbers in zip(*(of for of, _ in columns), strict=True):
             masks[numbers] = masks.get(numbers, 0) | bit
             bit <<= 1
-        found = []
+        each = []
         for numbers, mask in masks.items():
             base, *rest = (values[number] for number, (_, values) in zip(numbers, columns, strict=True))
-            found.append(Group(mask, (*base, tuple(rest)) if isinstance(base, tuple) else None))
+            each.append(Group(mask, (*base, tuple(rest)) if isinstance(base, tuple) else None))
+        found = _alike(tuple(each))
         if len(self._groups) >= _MOST_GROUPED:
             self._groups.clear()
-        self._groups[tuple(read)] = found
+        self._groups[read] = found
         return found
 
     def _column(self, mention: Mention) -> tuple[list[int], list[object]]:
@@ -69,6 +96,16 @@ class Columns:
             of = _capacity if mention[0] == "device.capacity" else _attribute
             found = self._columns[mention] = _numbered([of(each, mention[1], mention[2]) for each in self.devices])
         return found
+
+
+def _alike(each: tuple[Group, ...]) -> Groups:
+    """The one object of groups that are alike. What is found of a device by itself holds for its node alone."""
+    if any(group.key is None for group in each):
+        return Groups(each)
+    found = _shared.get(each)
+    if found is None:
+        found = _shared[each] = Groups(each)
+    return found
 
 
 def presented(device: Device, read: Sequence[Mention]) -> tuple[object, ...] | None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from functools import partial
 
-from fairlead.core.dra.columns import Columns, Group, Mention
-from fairlead.core.dra.inventory import SelectorFailure
+from fairlead.core.dra.columns import Columns, Group, Mention, Selected
+from fairlead.core.dra.inventory import SelectorFailure, keep, merged
 from fairlead.core.dra.model import Device, Version
-from fairlead.core.dra.selectors import Attribute, DeviceView, Quantity, SelectorError, compile_selector
+from fairlead.core.dra.selectors import Attribute, DeviceView, Quantity, Selector, SelectorError, compile_selector
 from fairlead.expressions import versions
 
 _REMEMBERED = 100_000
@@ -41,18 +41,28 @@ class Evaluation:
             found.update(read)
         return tuple(sorted(found))
 
-    def verdicts(self, expression: str, columns: Columns) -> Iterator[tuple[int, bool | SelectorFailure]]:
-        """The same for all devices of a node: sets of devices, each with the verdict or why there is none, in their order.
+    def selected(self, expression: str, columns: Columns) -> Selected:
+        """The devices of a node that an expression selects, and for which it errs; the message is that of the first of these.
 
-        Devices that agree in what the expression reads are evaluated once, on however many nodes they are.
+        Devices that agree in what the expression reads are evaluated once, on however many nodes they are, and nodes all of whose
+        devices do are one question.
         """
         try:
             selector = compile_selector(expression)
         except SelectorError as error:
-            yield (1 << len(columns.devices)) - 1, SelectorFailure(str(error))
-            return
+            return Selected(0, (1 << len(columns.devices)) - 1, str(error))
         read = selector.reads
-        groups = columns.groups(read) if read is not None else [Group(1 << at, None) for at in range(len(columns.devices))]
+        if read is None:
+            return merged(self._each(selector, columns, [Group(1 << at, None) for at in range(len(columns.devices))]))
+        groups = columns.groups(read)
+        found = groups.selected.get(expression)
+        if found is None:
+            found = keep(groups.selected, expression, merged(self._each(selector, columns, groups.each)))
+        return found
+
+    def _each(
+        self, selector: Selector, columns: Columns, groups: Iterable[Group]
+    ) -> Iterator[tuple[int, bool | SelectorFailure]]:
         for group in groups:
             first = columns.devices[(group.mask & -group.mask).bit_length() - 1]
             try:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Protocol, TypeVar, runtime_checkable
 
 from fairlead.core.dra.capacity import consumption
-from fairlead.core.dra.columns import Columns
+from fairlead.core.dra.columns import Columns, Selected
 from fairlead.core.dra.connected import Connected
 from fairlead.core.dra.model import (
     BLOCKING_EFFECTS,
@@ -36,8 +36,8 @@ Matches = Callable[[str, Device], bool]
 class ByColumns(Protocol):
     """A `Matches` that decides for all devices of a node at once, those that agree in what an expression reads together."""
 
-    def verdicts(self, expression: str, columns: Columns) -> Iterable[tuple[int, bool | SelectorFailure]]:
-        """Sets of devices with the verdict, or why there is none, in the order of their first devices."""
+    def selected(self, expression: str, columns: Columns) -> Selected:
+        """The devices that an expression selects; the message is why it errs for the first, without its name."""
 
 
 CellUses = tuple[tuple[tuple[int, Amount], ...], ...]
@@ -55,21 +55,25 @@ class SelectorFailure(Exception):
     """A selector that cannot be compiled, or errs for a device; its text is the reason."""
 
 
-class Selected:
-    """The devices that an expression selects, as a set; failed: those for which it errs; message: of the first."""
-
-    __slots__ = ("failed", "mask", "message")
-
-    def __init__(self, mask: int, failed: int, message: str) -> None:
-        self.mask, self.failed, self.message = mask, failed, message
-
-
 def bits(mask: int) -> Iterator[int]:
     """The devices of a set, in order."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
+
+
+def merged(verdicts: Iterable[tuple[int, bool | SelectorFailure]]) -> Selected:
+    """What sets of devices come to, in the order of their first devices, each with the verdict or why there is none."""
+    mask = failed = 0
+    message = ""
+    for devices, verdict in verdicts:
+        if isinstance(verdict, SelectorFailure):
+            failed |= devices
+            message = message or str(verdict)
+        elif verdict:
+            mask |= devices
+    return Selected(mask, failed, message)
 
 
 def keep(cache: dict[Key, Value], key: Key, value: Value) -> Value:
@@ -139,16 +143,10 @@ class Inventory:
         """The devices that a selector selects."""
         found = self._selected.get(expression)
         if found is None:
-            mask = failed = 0
-            message = ""
-            verdicts = self._evaluated.verdicts(expression, self._columns) if self._evaluated else self._each(expression)
-            for devices, verdict in verdicts:
-                if isinstance(verdict, SelectorFailure):
-                    failed |= devices
-                    message = message or f"{self.ids[next(bits(devices))]}: {verdict}"
-                elif verdict:
-                    mask |= devices
-            found = keep(self._selected, expression, Selected(mask, failed, message))
+            found = self._evaluated.selected(expression, self._columns) if self._evaluated else merged(self._each(expression))
+            if found.failed:
+                found = Selected(found.mask, found.failed, f"{self.ids[next(bits(found.failed))]}: {found.message}")
+            keep(self._selected, expression, found)
         return found
 
     def _each(self, expression: str) -> Iterator[tuple[int, bool | SelectorFailure]]:
