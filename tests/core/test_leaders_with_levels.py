@@ -9,6 +9,7 @@ from fairlead.core import invariants
 from fairlead.core.dra.model import DeviceClaim, DeviceClass
 from fairlead.core.model.nodes import NetworkLevel, NodePool
 from fairlead.core.model.pods import Closeness, DeviceUse, SliceRule
+from fairlead.core.model.transactions import Preempt
 from tests.builders import GPU, node, pod, refused, run, spec, start
 from tests.core.test_compute_domains import channels, template
 from tests.core.test_followers import INDEX, JOB, add, asked, followers, groups, kept, leader, rack, world
@@ -121,10 +122,12 @@ def test_what_only_some_templates_ask_for_binds_no_others():
     assert racks_of(kept(state)) == ["r2", "r2", "r3", "r3"]
 
 
-def test_a_leader_without_the_levels_of_its_followers_is_beside_them_alone():
-    """A LeaderWorkerSet with templates of its own for leaders: on a node of the rack that is in no block."""
+@pytest.mark.parametrize("block", ["", "heads"])
+def test_a_leader_without_the_levels_of_its_followers_is_beside_them_alone(block):
+    """A LeaderWorkerSet with templates of its own for leaders: on a node of the rack that is in no block, or in another one."""
     like = msgspec.structs.replace(pod("like", gpus=1), queue="", closeness=BLOCK)
-    heads = [node(f"r{number}head", gpus=0, labels={"net/rack": f"r{number}", "kind": "cpu"}) for number in range(3)]
+    labels = {"kind": "cpu", **({"net/block": block} if block else {})}
+    heads = [node(f"r{number}head", gpus=0, labels={**labels, "net/rack": f"r{number}"}) for number in range(3)]
     nodes = [*heads, *hosts({"x": (1,), "y": (1,), "z": (2,)})]
     first = pod("lead", spec_=spec(gpus=0, selector={"kind": "cpu"}), group="leaders", labels=((INDEX, "0"), (JOB, "a")))
     state = lab(nodes, [first], groups(2, like=like))
@@ -193,3 +196,14 @@ def test_a_level_that_is_given_later_holds_from_the_next_start():
     state.upsert_group(msgspec.structs.replace(led, closeness=BLOCK))
     assert rack(start(state)["lead"]) == "r2"
     assert racks_of(kept(state)) == ["r2", "r2"]
+
+
+def test_victims_are_those_of_one_domain():
+    """A rack of three nodes, two of which are in the block of others: the leader and its followers need another one."""
+    nodes = [*hosts({"x": (2, 1), "y": (3,)}), node("r0n9", labels={"net/block": "y", "net/rack": "r0"}, gpus=1)]
+    state = lab(nodes, [], groups(2, closeness=BLOCK))
+    add(state, [pod(f"low-{number}", gpus=1) for number in range(len(nodes))])
+    assert len(start(state)) == len(nodes)
+    add(state, [leader("lead", priority=10)])
+    victims = [each.node for decided in run(state, 2.0) if isinstance(decided, Preempt) for each in decided.victims]
+    assert racks_of(victims) == ["r2", "r2", "r2"]
