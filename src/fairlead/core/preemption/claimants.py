@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.search import by_upstream
-from fairlead.core.preemption.trial import Trial, may_claim
+from fairlead.core.preemption.trial import Trial
 from fairlead.core.queues.order import QueueOrder
 from fairlead.core.queues.queue_node import Key, PendingClass, QueueNode, UnitKey, pending_class_of
 from fairlead.core.queues.requests import is_hopeless
@@ -153,7 +153,7 @@ def claimants(trial: Trial) -> Iterator[Unit]:
     """
     state = trial.state
     for refused in (False, True):
-        queues = [[_Line(node, first) for first in _firsts(state, node, refused=refused)] for node in trial.queues()]
+        queues = [[_Line(node, first) for first in _firsts(trial, node, refused=refused)] for node in trial.queues()]
         yield from _in_turn(state, queues)
 
 
@@ -194,16 +194,16 @@ def _later(state: ClusterState, unit: Unit) -> list[Unit]:
     return [first for pending_class in pending_classes.values() if (first := pending_class.first()) is not None]
 
 
-def _firsts(state: ClusterState, node: QueueNode, *, refused: bool) -> Iterator[Unit]:
+def _firsts(trial: Trial, node: QueueNode, *, refused: bool) -> Iterator[Unit]:
     """The first of each pending class of a queue that a larger share could help. refused: of those that were, or the others.
 
     None where no class of the queue is entitled to take from others: what is placed meanwhile makes none more entitled.
     """
-    waiting = [each for each in node.pending_classes.values() if each.waiting]
-    if not any(may_claim(state, node, pending_class.core_charge) for pending_class in waiting):
+    if not trial.may_claim(node):
         return
-    for pending_class in waiting:
-        if state.queues.waiting.is_refused(pending_class) is not refused or is_hopeless(pending_class):
+    is_refused = trial.state.queues.waiting.is_refused
+    for pending_class in node.pending_classes.values():
+        if not pending_class.waiting or is_refused(pending_class) is not refused or is_hopeless(pending_class):
             continue
         first = pending_class.first()
         if first is None or by_upstream(first) or first.tasks[0].pod.never_preempts:

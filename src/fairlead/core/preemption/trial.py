@@ -98,6 +98,7 @@ class Trial:
         self._by_class = state.queues.tree.by_row  # what is charged depends on the node, too
         self._claiming = state.caches.get(Claiming).of(state)
         self._claims: dict[QueueNode, dict[PendingClass | tuple[QueueNode, Charge], tuple[bool, bool]]] = {}  # by root
+        state.queues.lenders.follow()
         self._rises = state.queues.lenders.rises
 
     # -- who is tried ----------------------------------------------------------------------------
@@ -137,7 +138,8 @@ class Trial:
         self._claims.clear()
         if self.all_queues:
             return
-        self.stale = any(self._reclaims(group) for node in self._left_out for group in self._groups(node))
+        claiming = (node for node in self._left_out if self.may_claim(node))
+        self.stale = any(self._reclaims(group) for node in claiming for group in self._groups(node))
         self.over = not self._more and self._none_is_left()
 
     def _none_is_left(self) -> bool:
@@ -145,15 +147,17 @@ class Trial:
             self._left_out.append(self._tried.pop())
         return not self._tried
 
+    def may_claim(self, node: QueueNode) -> bool:
+        """Whether anything that waits in a queue may be entitled to more: if not, all of it is in vain."""
+        return self._by_class or self._claiming.may_claim(node)
+
     def in_vain(self, unit: Unit) -> bool:
         """Whether to try a unit changes nothing: its queue may not, or it has neither a place nor a lender."""
         pending_class = pending_class_of(unit)
         return pending_class is not None and self._is_in_vain(pending_class)
 
     def _is_vain(self, node: QueueNode) -> bool:
-        if not self._by_class and not self._claiming.may_claim(node):
-            return True
-        return all(self._is_group_in_vain(group) for group in self._groups(node))
+        return not self.may_claim(node) or all(self._is_group_in_vain(group) for group in self._groups(node))
 
     def _is_in_vain(self, pending_class: PendingClass) -> bool:
         permitted, reclaims = self._claims_of(pending_class)

@@ -184,7 +184,12 @@ class PendingClass:
         """The unit to serve next, of a user whom no limit stops; drops those that are gone on the way."""
         lines = self.lines
         if len(lines) == 1:
-            return self._first_of(next(iter(lines)))
+            # Most classes are of one user, and most often its oldest still waits.
+            for user, line in lines.items():
+                units = line.units
+                if units and units[0][1].alive:
+                    return None if user in self.limited else units[0][1]
+            return self._first_of(user)
         if not lines:
             return None
         if self._by_user is None:
