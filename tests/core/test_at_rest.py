@@ -228,3 +228,24 @@ def test_a_search_behind_a_limit_that_the_backoff_of_anothers_put_off_is_made_af
     state.upsert_pod(pod("high", queue="q", gpus=2, priority=5, created=2.0, user="v"))
     assert not placed(settled(state, 2.0))
     assert placed(settled(state, 500.0)) == {"high": "n"}
+
+
+def test_fragments_that_come_free_help_with_an_eviction_elsewhere():
+    """`large` needs a whole node: `small` can move off one once `low`, on the other, is evicted for it."""
+    state = cluster(
+        [node("n0", gpus=4), node("n1", gpus=4)],
+        [shares("q")],
+        [
+            pod("small", at="n0", queue="q", priority=5, controlled=True),
+            pod("ends", at="n0", queue="q", gpus=3, priority=5),
+            pod("low", at="n1", queue="q", gpus=2),
+            pod("stays", at="n1", queue="q", gpus=2, priority=9),
+        ],
+    )
+    settled(state, 0.0)
+    state.upsert_pod(pod("large", queue="q", gpus=4, priority=5))
+    for now in (1.0, 4000.0, 8000.0):
+        assert not preempted(settled(state, now))
+    state.remove_pod("uid-ends")
+    assert preempted(run(state, 12000.0)) == [["low", "small"]]
+    invariants.check(state)

@@ -105,3 +105,26 @@ def test_a_beneficiary_that_goes_keeps_no_more_closed_than_its_victims_hold():
     assert placed(run(state, 3.0)) == {"w": "n"}
     assert held(state, "borrow") == 8
     invariants.check(state)
+
+
+def test_who_holds_another_back_with_what_is_leaving_is_tried_itself():
+    """`red` may have 4 GPUs once `r` has left: until `v` is tried, which evicts what it lacks, `w` would wait for it in vain."""
+    state = cluster(
+        [node("n", gpus=8)],
+        [queue("red", quota=4), queue("borrow", quota=2), queue("other", quota=1)],
+        [
+            pod("r", "red", at="n", gpus=2),
+            pod("o", "other", at="n"),
+            pod("b1", "borrow", at="n", gpus=2),
+            pod("b2", "borrow", at="n", gpus=2, created=1.0),
+        ],
+    )
+    run(state, 2.0)
+    state.upsert_pod(pod("v", "red", gpus=4, created=3.0))
+    assert not preempted(run(state, 3.0))
+    leaving(state, "uid-r")
+    assert not run(state, 4.0)
+    state.upsert_pod(pod("w", "borrow", created=5.0))
+    decided = run(state, 5.0)
+    assert (preempted(decided), placed(decided)) == ([["b2"]], {"w": "n"})
+    invariants.check(state)

@@ -18,6 +18,7 @@ from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.search import could_free_capacity, holds_victims
 from fairlead.core.preemption.trial import may_reclaim
+from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.queue_node import PendingClass
 from fairlead.core.queues.searches import Seen
 from fairlead.core.state.cluster import ClusterState
@@ -236,14 +237,21 @@ def _rows_gained(check: Check, _: Seen) -> bool:
 
 
 def _enough_in_fragments(check: Check, _: Seen) -> bool:
-    """What became free may be enough with the fragments elsewhere."""
+    """What became free may be enough with the fragments elsewhere, by itself or with what is evicted beside the moves."""
     state, unit = check.state, check.unit
-    return (
-        bool(check.rows)
-        and moves_from(state, unit) <= state.services.now
-        and state.moves.enough_free(unit)
-        and check.may_search()
-    )
+    if not check.rows or moves_from(state, unit) > state.services.now:
+        return False
+    if not state.moves.enough_free(unit) and not _enough_beside_moves(check):
+        return False
+    return check.may_search()
+
+
+def _enough_beside_moves(check: Check) -> bool:
+    """Whether a row with new capacity has free devices, and what may be evicted holds what all that are free lack."""
+    state = check.state
+    if not check.hunts or not any(state.nodes.devices.total.item(state.nodes.device.item(row)) > 0 for row in check.rows):
+        return False
+    return victims_of(state).hold(check.preemption, state.moves.lacking(check.unit))
 
 
 # -- what is remembered once a condition was asked ---------------------------------------------

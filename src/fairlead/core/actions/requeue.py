@@ -7,7 +7,8 @@ A class whose first unit has no place is unschedulable, with the reason. It is t
 - when work that blocks it no longer waits (`cycles.requeue_blocked`), or limits let its users go on (`queues.stopped`);
 - when one of the conditions in `CONDITIONS` holds, each for the reasons that it is there for;
 - when something may be preempted for those alike, and it is the first that one of these conditions helps (`_check_groups`);
-- at once, where that happens: another user's unit becomes its first (`Waiting.push`), or the head that blocked its queue is gone.
+- at once, where that happens: another user's unit becomes its first (`Waiting.push`), or the head that blocked its queue is gone;
+  or another is held back for it, and pods have begun to leave since it was tried (`try_with_leaving`).
 
 What conditions saw and found out is recorded here once they were asked. Classes in backoff are not checked at all
 (`actions.backoff`), nor are those for which nothing may be preempted (`actions.victimless`): only a place helps them.
@@ -42,7 +43,9 @@ def mark_unschedulable(state: ClusterState, pending_class: PendingClass, unit: U
     """No unit of a class can be placed for now; returns those for which the reason is new. unit: its first, which was tried."""
     if any(task.shape.leaves_gpu_headroom for task in unit.tasks):
         state.nodes.gpu_headroom_wanted = True
-    pending_class.seen = pending_class.seen._replace(reservations=state.reserved.version, kept_out=kept_out(state, unit))
+    pending_class.seen = pending_class.seen._replace(
+        reservations=state.reserved.version, kept_out=kept_out(state, unit), leaving=state.departures.begun
+    )
     if may_qualify(unit, reason):
         state.queues.waiting.plannable.add(pending_class)
     waiting = state.queues.waiting
@@ -50,6 +53,22 @@ def mark_unschedulable(state: ClusterState, pending_class: PendingClass, unit: U
     victimless.note_refused(state, pending_class, unit, reason)
     backoff.note_refused(state, pending_class, unit, reason, now)
     return unreported
+
+
+def try_with_leaving(state: ClusterState, pending_class: PendingClass, now: float) -> None:
+    """A class was just held back for a unit that would reclaim from it once what is leaving has left: that is tried now.
+
+    Pods that begin to leave make no place yet, so those that may plan with theirs are not tried. Where it is in vain, it is not
+    repeated before others begin to leave.
+    """
+    other = pending_class.held_back
+    theirs = pending_class_of(other) if other is not None and state.departures.going else None
+    if theirs is None or theirs.unschedulable is None or theirs.seen.leaving == state.departures.begun:
+        return
+    if now < theirs.search.backoff_until:
+        backoff.put_off(state, theirs)
+    else:
+        state.queues.waiting.requeue(theirs)
 
 
 def stop_line(state: ClusterState, pending_class: PendingClass, unit: Unit, reason: Reason, now: float) -> list[Unit]:

@@ -166,3 +166,5 @@ def _mark_unschedulable(state: ClusterState, unit: Unit, reason: Reason, now: fl
     yield from refuse(state, unreported, reason)
     with state.isolation.guard("reserve", unit):
         reserve_for(state, unit, now)
+    with state.isolation.guard("requeue", unit):
+        requeue.try_with_leaving(state, pending_class, now)

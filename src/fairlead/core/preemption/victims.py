@@ -126,6 +126,18 @@ class VictimTable:
             if near is None or kind.queue in near:
                 yield kind
 
+    def hold(self, preemption: PreemptionPolicy, devices: int) -> bool:
+        """Whether what a unit may preempt could hold so many devices, in milli; kinds of work are asked about, not victims."""
+        queues = self.state.queues.queues
+        for kind in self._kinds_near(preemption):
+            if not (kind.victims and preemption.reaches(queues[kind.queue]) and preemption.may_take(kind)):
+                continue
+            for victim in kind.victims:
+                devices -= sum(task.shape.device_milli for task in victim.tasks)
+                if devices <= 0:
+                    return True
+        return False
+
     def _merged(self, preemption: PreemptionPolicy, wanted: PreemptionReason | None, *, alone: bool) -> Iterator[Preemptible]:
         """The victims for one reason, cheapest first; None: those that their gangs can do without, for any reason.
 

@@ -51,6 +51,7 @@ class Departures:
         self.leaving: dict[str, Departure] = {}
         self.freed: set[int] = set()
         self.going: dict[str, float] = {}  # UID of a pod that is on its way out -> when that was observed
+        self.begun = 0  # how many pods have begun to leave
         self.dismissed: set[str] = set()
         self._stayed: dict[str, tuple[int, float]] = {}  # victim uid -> how often it did not go, not chosen again before
         self._report_at: dict[str, float] = {}  # beneficiary's UID -> when it is reported that it waits
@@ -76,7 +77,9 @@ class Departures:
 
     def note(self, uid: str) -> None:
         """A pod was observed to be on its way out."""
-        self.going.setdefault(uid, self._services.now)
+        if uid not in self.going:
+            self.going[uid] = self._services.now
+            self.begun += 1
 
     def dismiss(self, uid: str) -> None:
         """A pod's job is to be suspended: its controller deletes it."""

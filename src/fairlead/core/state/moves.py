@@ -104,7 +104,11 @@ class Moves:
 
     def enough_free(self, unit: Unit) -> bool:
         """Whether as much of all devices is free as a unit needs, however fragmented; a cheap test."""
-        return self.free.total() >= sum(task.shape.device_milli for task in unit.tasks[: unit.need])
+        return self.lacking(unit) <= 0
+
+    def lacking(self, unit: Unit) -> int:
+        """What a unit needs of devices beyond all that are free, in milli."""
+        return sum(task.shape.device_milli for task in unit.tasks[: unit.need]) - self.free.total()
 
     def any_free(self) -> bool:
         """Whether a device, or a part of one, is free anywhere."""
