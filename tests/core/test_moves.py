@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
+from fairlead.core.actions.nominated import kept_places
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Group, Target
+from fairlead.core.model.kept_places import KeptPlaces
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.service_classes import ServiceClass
@@ -466,7 +468,7 @@ def test_a_master_is_not_moved_though_it_came_last():
     invariants.check(state)
 
 
-def goes_on(kind, seed):
+def goes_on(kind, seed, *, gone=False):
     """Pods are moved; the scheduler is started anew before they are gone, and something small waits for any free place.
 
     Returns how many were moved, and of how many the new place is reserved again. Not so where it is free only once others have
@@ -486,15 +488,21 @@ def goes_on(kind, seed):
     known["uid-small"] = pod("small", "q", milli=500 if kind == "fractions" else 1000, created=LATE + 1.0)
     nodes = [world.state.nodes.objects[row] for row in world.state.nodes.rows.values()]
     groups = [gang.group for gang in world.state.gangs.values() if gang.group is not None]
-    state = cluster(nodes, [Queue("q")], known.values(), groups, reservations=0)
+    state = cluster(
+        nodes, [Queue("q")], [each for uid, each in known.items() if not gone or uid not in places], groups, reservations=0
+    )
     for each in world.state.services.classes.values():
         state.upsert_class(each)
+    if gone:
+        recorded = msgspec.json.encode(kept_places(world.state))
+        assert {each.uid for each in kept_places(world.state).moved} == set(places)
+        state.places_before.remember(msgspec.json.decode(recorded, type=KeptPlaces))
     again = [msgspec.structs.replace(known[uid], uid=f"{uid}+", name=f"{uid}+", **ANEW) for uid in sorted(places)]
     for now in range(1, 5):
         run_and_confirm(state, LATE + now)
         if now == 1:
             kept = len(state.in_flight.kept)
-        if now == 2:
+        if now == 2 and not gone:
             for uid in sorted(places):
                 state.remove_pod(uid)
         for each in again if now == 3 else ():
@@ -514,8 +522,10 @@ def run_and_confirm(state, now):
     assert not [each for each in decided if isinstance(each, Preempt)]
 
 
+@pytest.mark.parametrize("gone", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_moves_go_on_after_a_restart(kind):
-    moved, kept = map(sum, zip(*(goes_on(kind, seed) for seed in range(60)), strict=True))
+def test_moves_go_on_after_a_restart(kind, gone):
+    """gone: the pods that move have left by then, and those that replace them have not come."""
+    moved, kept = map(sum, zip(*(goes_on(kind, seed, gone=gone) for seed in range(60)), strict=True))
     assert moved > 5
     assert kept >= 0.7 * moved, (kept, moved)

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
+from fairlead.core.actions.nominated import kept_places
 from fairlead.core.model.groups import Group
+from fairlead.core.model.kept_places import KeptPlaces
 from fairlead.core.model.nodes import NetworkLevel, NodePool
 from fairlead.core.model.pods import Closeness
 from fairlead.core.model.queues import Queue, QueueResource
@@ -31,10 +33,13 @@ class Api:
         self.pods = {each.uid: each for each in pods}
         self.gone_at = {each.uid: each.leaves for each in pods if each.terminating}
         self.evicted, self.placed = [], {}
+        self.state = None
         self.restart()
 
     def restart(self):
+        recorded = msgspec.json.encode(kept_places(self.state)) if self.state and self.writes else b"{}"
         self.state = cluster(self.nodes, self.queues, list(self.pods.values()), self.groups, **self.policy)
+        self.state.places_before.remember(msgspec.json.decode(recorded, type=KeptPlaces))
         self.state.upsert_pool(NodePool("p", levels=(NetworkLevel("rack", "rack"),)))
 
     def change(self, uid, **fields):
@@ -330,6 +335,51 @@ def test_the_new_place_of_a_pod_that_is_moved_is_reserved_again(early, limit):
     assert (api.placed["wide"], api.placed["again"]) == (victim.node, where)
     assert "thief" not in api.placed
     assert api.evicted == [victim.name]
+
+
+def gone(api, victim):
+    """The scheduler is killed, and the pod that moves has left before the next one begins."""
+    recorded = kept_places(api.state)
+    del api.pods[victim.uid], api.gone_at[victim.uid]
+    api.restart()
+    api.state.places_before.remember(recorded)
+
+
+@pytest.mark.parametrize("limit", [None, 8000])
+def test_the_new_place_of_a_pod_that_is_gone_is_reserved_again(limit):
+    """limit: the queue may not hold more than with the replacement, so no other pod of it starts on the node that is added."""
+    api, victim = moved_for_a_wide_one(limit=limit)
+    comes(api, "thief", priority=9, never_preempts=True, created=2.0)
+    if limit:
+        api.nodes.append(node("n2", gpus=1))
+    gone(api, victim)
+    api.pass_at(97.0)
+    assert api.placed == {"wide": victim.node}
+    comes(api, "again", owner="set", created=98.0)
+    api.pass_at(98.0)
+    assert api.placed == {"wide": victim.node, "again": {"n0": "n1", "n1": "n0"}[victim.node]}
+
+
+def test_a_place_is_not_reserved_again_for_a_pod_that_is_gone_and_whose_replacement_runs():
+    api, victim = moved_for_a_wide_one()
+    other = {"n0": "n1", "n1": "n0"}[victim.node]
+    comes(api, "again", owner="set", created=65.0, at=other, started=66.0)
+    del api.pods[next(uid for uid, each in api.pods.items() if each.node == other and uid != "uid-again")]
+    comes(api, "small", created=68.0)
+    gone(api, victim)
+    api.pass_at(97.0)
+    assert api.placed["small"] == other
+
+
+def test_a_place_of_a_pod_that_is_gone_is_free_after_a_while():
+    api, victim = moved_for_a_wide_one()
+    where = {"n0": "n1", "n1": "n0"}[victim.node]
+    comes(api, "small", created=2.0)
+    gone(api, victim)
+    api.pass_at(97.0)
+    assert "small" not in api.placed
+    api.pass_at(186.0)
+    assert api.placed["small"] == where
 
 
 def test_a_place_is_not_reserved_again_for_a_pod_whose_replacement_runs():

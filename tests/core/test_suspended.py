@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
+from fairlead.core.actions.nominated import kept_places
 from fairlead.core.model.groups import Group, Member, Target
+from fairlead.core.model.kept_places import KeptPlaces
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.service_classes import ServiceClass
@@ -1306,3 +1308,44 @@ def test_a_scheduler_that_starts_anew_at_rest_stops_nothing_and_reserves_the_sam
 def test_the_worlds_contain_what_is_judged():
     counts = sum((live(seed) for seed in range(100, 120)), Counter())
     assert min(counts["suspending"], counts["reserved"]) > 10, counts
+
+
+def held_after_restart(*, epoch=1, later=0.0, lost=False):
+    """A job that is suspended takes a node from `cheap`, which is leaving; another scheduler begins. Its placeholders' nodes.
+
+    epoch: of the record of the scheduler before; later: seconds until the restart; lost: the node has another pod by then.
+    """
+    story = Story(node("n0", gpus=4), node("n1", gpus=4))
+    like = msgspec.structs.replace(worker("mid", 0, gpus=2, priority=5), uid="", name="", suspended=1.0)
+    for each in (pod("cheap", gpus=4, at="n1", started=0.0), pod("dear", gpus=4, at="n0", started=0.0, priority=9)):
+        story.state.upsert_pod(each)
+    story.intend("ns/job-batch.mid", Target("Suspended", 1, ("uid-job-mid",), (Member(2, like),)))
+    assert preempted(story.step()) == [["cheap"]]
+    recorded = kept_places(story.state)
+    assert [(each.group, each.epoch, each.nodes) for each in recorded.held] == [("ns/job-batch.mid", 1, ("n1", "n1"))]
+    story.state.upsert_pod(pod("cheap", gpus=4, at="n1", started=0.0, terminating=True, leaves=story.now + 600.0))
+    if lost:
+        story.state.upsert_pod(pod("other", gpus=1, at="n1", started=0.0, priority=9))
+    story.restart()
+    held = tuple(msgspec.structs.replace(each, epoch=epoch) for each in recorded.held)
+    read = msgspec.json.decode(msgspec.json.encode(msgspec.structs.replace(recorded, held=held)), type=KeptPlaces)
+    story.state.places_before.remember(read)
+    story.step(1.0 + later)
+    assert not story.state.pods.nominated, "no refusal withdraws that"
+    assert story.placeholders() == ["ns/job-batch.mid-0", "ns/job-batch.mid-1"]
+    tasks = [task for task in story.state.tasks.values() if task.pod.placeholder and task.state is TaskState.HELD]
+    return story, [story.state.nodes.names[task.row] for task in tasks]
+
+
+def test_places_that_are_held_for_a_suspended_job_are_held_again_by_the_next_scheduler():
+    story, nodes = held_after_restart()
+    assert nodes == ["n1", "n1"]
+    story.state.remove_pod("uid-cheap")
+    story.step()
+    assert [(each.places, each.epoch) for each in story.resumed] == [(("n1", "n1"), 2)]
+
+
+@pytest.mark.parametrize("how", [{"epoch": 2}, {"later": 400.0}, {"lost": True}])
+def test_places_of_another_suspension_or_of_long_ago_or_that_others_have_are_not_held_again(how):
+    _, nodes = held_after_restart(**how)
+    assert nodes == []

@@ -91,6 +91,43 @@ def test_the_new_place_of_a_pod_that_is_moved_is_reserved_again_by_the_next_lead
     assert "thief" not in cluster.placed()
 
 
+def test_the_new_place_of_a_pod_that_is_gone_is_reserved_again_by_the_next_leader(cluster, tmp_path):
+    """It left, and the scheduler was killed, before its controller created another."""
+    config = {
+        "apiVersion": "config.fairlead.dev/v1alpha1",
+        "kind": "SchedulerConfiguration",
+        "consolidation": {"patienceSeconds": 1},
+    }
+    (path := tmp_path / "config.json").write_text(json.dumps(config))
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train", "uid": "uid-train", "controller": True}
+
+    def replica(name, **spec):
+        made = objects.pod(name, terminationGracePeriodSeconds=600, **spec)
+        return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
+
+    cluster.create(node("n0", gpus=4), node("n1", gpus=4))
+    cluster.create(*(replica(f"train-{each}", nodeName=f"n{each % 2}") for each in range(6)), objects.pod("wide", gpus=2))
+    first = cluster.scheduler("--config", str(path))
+    held = cluster.until(lambda: cluster.pods()["wide"]["status"].get("nominatedNodeName"))
+    (victim,) = cluster.until(
+        lambda: [name for name, each in cluster.pods().items() if each["metadata"].get("deletionTimestamp")]
+    )
+    uid = cluster.pods()[victim]["metadata"]["uid"]
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/fairlead-scheduler"
+    cluster.until(lambda: uid in str(cluster.get(lease)["metadata"].get("annotations")))
+    first.kill()
+    force = {"gracePeriodSeconds": 0, "kind": "DeleteOptions", "apiVersion": "v1"}
+    cluster.plane.request("DELETE", f"/api/v1/namespaces/default/pods/{victim}", force)
+    cluster.create(objects.pod("thief", gpus=1))
+    cluster.scheduler("--config", str(path))
+    cluster.until(lambda: cluster.placed().get("wide") == held and cluster.condition("thief"))
+    assert "thief" not in cluster.placed()
+    cluster.create(replica("again"))
+    assert cluster.until(lambda: cluster.placed().get("again")) == {"n0": "n1", "n1": "n0"}[held]
+    assert "thief" not in cluster.placed()
+    cluster.until(lambda: "kept-places" not in str(cluster.get(lease)["metadata"].get("annotations")))
+
+
 def test_a_standby_takes_over_and_the_old_epoch_is_refused(cluster):
     plural = {
         "ValidatingAdmissionPolicy": "validatingadmissionpolicies",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from testbed.objects import job, node, pod, pod_group, service_class
+from testbed.objects import job, node, pod, pod_group, queue, service_class
 from tests.e2e.planes import NO_SERVICE_ACCOUNTS, Plane, with_urgent
 
 pytestmark = pytest.mark.e2e
@@ -108,3 +108,32 @@ def test_suspend_belongs_to_the_user(cluster):
     cluster.create(pod("other"))
     cluster.until(lambda: "other" in cluster.placed())
     assert suspended(cluster, "own")
+
+
+def test_places_that_are_held_for_a_suspended_job_are_held_again_by_the_next_leader(cluster):
+    """`late` fits where the victim leaves, too, and its queue holds the smaller part of its share."""
+    train = batch_job("train", 3)
+    train["spec"]["template"]["metadata"]["labels"]["fairlead.dev/queue"] = "a"
+    urgent = pod("urgent", gpus=4, priorityClassName="urgent", queue="a")
+    cluster.create(queue("a", quota=3), queue("b", quota=4), queue("c", quota=0), node("n", gpus=4), BATCH, train)
+    first = cluster.scheduler("--no-leader-elect")
+    cluster.operator("--no-leader-elect", "--address", "")
+    cluster.all_placed(3)
+    cluster.create(urgent)
+    cluster.until(lambda: "urgent" in cluster.placed() and not bound(cluster, "train"))
+    cluster.until(lambda: group_of(cluster, "job-batch.train")["status"]["target"]["state"] == "Suspended")
+    first.kill()
+    cluster.delete("/api/v1/namespaces/default/pods/urgent")
+    cluster.create(pod("cheap", gpus=4, nodeName="n", queue="c", terminationGracePeriodSeconds=600))
+    second = cluster.scheduler()
+    cluster.until(lambda: cluster.pods()["cheap"]["metadata"].get("deletionTimestamp"))
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/fairlead-scheduler"
+    cluster.until(lambda: "job-batch.train" in str(cluster.get(lease)["metadata"].get("annotations")))
+    second.kill()
+    cluster.create(pod("late", gpus=2, queue="b"))
+    cluster.scheduler()
+    cluster.until(lambda: cluster.condition("late"))
+    force = {"gracePeriodSeconds": 0, "kind": "DeleteOptions", "apiVersion": "v1"}
+    cluster.plane.request("DELETE", "/api/v1/namespaces/default/pods/cheap", force)
+    cluster.until(lambda: len(bound(cluster, "train")) == 3)
+    assert "late" not in cluster.placed()

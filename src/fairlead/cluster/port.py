@@ -18,6 +18,7 @@ from fairlead.core.dra.model import DeviceObject
 from fairlead.core.model.allocations import FailedDevice
 from fairlead.core.model.disruption_budgets import DisruptionBudget
 from fairlead.core.model.groups import Chosen, Completed, Group, SparePlaces
+from fairlead.core.model.kept_places import KeptPlaces
 from fairlead.core.model.namespaces import Namespace
 from fairlead.core.model.nodes import Node, NodePool, Reservation
 from fairlead.core.model.pods import Pod
@@ -109,6 +110,12 @@ class DevicesFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
     failures: tuple[PastFailure, ...]
 
 
+class PlacesKept(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """The places of pods that do not exist, as the scheduler that led before has kept them. Delivered once, before `Synced`."""
+
+    places: KeptPlaces
+
+
 class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An eviction was refused, or was found not to have happened. message: as the API server puts it."""
 
@@ -124,7 +131,9 @@ class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
         return "disruption" in self.message.lower()
 
 
-ClusterEvent = Upsert | Gone | Judged | StorageKnown | DevicesKnown | Synced | Bound | BindFailed | DevicesFailed | EvictFailed
+ClusterEvent = (
+    Upsert | Gone | Judged | StorageKnown | DevicesKnown | Synced | Bound | BindFailed | DevicesFailed | PlacesKept | EvictFailed
+)
 
 
 class GroupReport(msgspec.Struct, frozen=True):

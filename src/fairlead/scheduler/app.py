@@ -24,8 +24,12 @@ from fairlead.cluster.kubernetes.client import Client
 from fairlead.cluster.kubernetes.cluster import KubernetesCluster
 from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.endpoints import Service
+from fairlead.cluster.kubernetes.kept_places import NotedPlaces
 from fairlead.cluster.kubernetes.lease import Elector, until
-from fairlead.cluster.port import Cluster, ClusterEvent, DevicesFailed, PastFailure, Synced
+from fairlead.cluster.port import Cluster, ClusterEvent, DevicesFailed, PastFailure, PlacesKept, Synced
+from fairlead.core.actions.nominated import kept_places
+from fairlead.core.model.kept_places import NO_PLACES, KeptPlaces
+from fairlead.core.model.transactions import Preempt
 from fairlead.core.state.cluster import ClusterState
 from fairlead.observability.ending import on_signals
 from fairlead.observability.endpoints import NOT_SYNCED, served
@@ -146,8 +150,9 @@ class Scheduler:
             renew_deadline=options.lease_renew,
             retry=options.lease_retry,
             identity=identity,
-            annotations=self.kubernetes.failed_devices.annotations,
+            annotations=lambda: {**self.kubernetes.failed_devices.annotations(), **self.places.annotations()},
         )
+        self.places = NotedPlaces(self.elector.renew_soon)
         self.kubernetes.instance = self.elector.identity
         self.applier = Applier(
             self.cluster,
@@ -162,6 +167,8 @@ class Scheduler:
         self.metrics = Metrics(self._values)
         self._gathered: list[ClusterEvent] = []
         self._past_failures: tuple[PastFailure, ...] = ()  # of devices, that the leader before this one has kept
+        self._past_places = NO_PLACES  # of pods that do not exist, likewise
+        self._asking = False  # the core, which places these are now
         self._standby: Standby | None = None  # while another process leads
 
     def stop(self) -> None:
@@ -175,11 +182,25 @@ class Scheduler:
 
     def _submit(self, outputs: list[Output]) -> None:
         self.applier.submit(outputs)
+        if not self._asking and (self.places or any(isinstance(each, Preempt) for each in outputs)):
+            self._asking = True
+            asyncio.get_running_loop().call_soon(self._note_places)  # once a pass inline is over
+
+    def _note_places(self) -> None:
+        """Have the places that only the core knows written for the scheduler that leads next."""
+        asyncio.wrap_future(self.core.ask(lambda core: kept_places(core.state))).add_done_callback(self._noted)
+
+    def _noted(self, answer: asyncio.Future[KeptPlaces]) -> None:
+        self._asking = False
+        if not answer.cancelled() and (error := answer.exception()) is not None:
+            log.error("the places that are kept are not known", error=repr(error)[:300])
+        elif not answer.cancelled():
+            self.places.note(answer.result())
 
     def _hand_over(self, outputs: list[Output]) -> None:
         """From the core's thread to the I/O loop."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: we are stopping
-            self._loop.call_soon_threadsafe(self.applier.submit, outputs)
+            self._loop.call_soon_threadsafe(self._submit, outputs)
 
     async def run(self) -> None:
         """Run until `stop` or the loss of the lease; raises what cannot be lived with."""
@@ -217,10 +238,11 @@ class Scheduler:
             if any(isinstance(event, Synced) for event in events):
                 log.info("standby", objects=len(self._standby))
             return
-        if (failures := self._past_failures) and any(isinstance(event, Synced) for event in events):
-            self._past_failures = ()
-            others = [event for event in events if not isinstance(event, Synced)]
-            events = [*others, DevicesFailed(failures), Synced()]
+        past: list[ClusterEvent] = [DevicesFailed(self._past_failures)] if self._past_failures else []
+        past += [PlacesKept(self._past_places)] if self._past_places else []
+        if past and any(isinstance(event, Synced) for event in events):
+            self._past_failures, self._past_places = (), NO_PLACES
+            events = [*(event for event in events if not isinstance(event, Synced)), *past, Synced()]
         # Events of one moment go together: waking the core for each would have the threads fight for the interpreter.
         if not self._gathered:
             asyncio.get_running_loop().call_later(_GATHER, self._flush)
@@ -258,6 +280,7 @@ class Scheduler:
     async def _lead(self) -> None:
         """The core starts deciding only here."""
         self._past_failures = self.kubernetes.failed_devices.take_over(self.elector.found)
+        self._past_places = self.places.take_over(self.elector.found)
         namespace, pod = self.options.service_namespace, self.options.pod_address
         async with asyncio.TaskGroup() as group:
             group.create_task(self.cluster.run(self._take) if self._standby is None else self._take_over())

@@ -24,6 +24,7 @@ from fairlead.cluster.port import (
     EvictFailed,
     Gone,
     Judged,
+    PlacesKept,
     StorageKnown,
     Synced,
     Upsert,
@@ -215,6 +216,8 @@ class CoreLoop:
             self.reports.groups.mark_of(event.uid)
         elif isinstance(event, DevicesFailed):
             state.claims.remember_failures([(each.at, each.failed) for each in event.failures], now)
+        elif isinstance(event, PlacesKept):
+            state.places_before.remember(event.places)
         elif isinstance(event, EvictFailed):
             state.evictions.failed(event.uid, now, by_budget=event.by_budget)
         elif isinstance(event, Gone):

@@ -28,6 +28,7 @@ from fairlead.cluster.kubernetes.client import REFUSAL_GRACE, ApiError, Client, 
 log = structlog.get_logger("lease")
 
 _MOMENT = 0.01
+_SOON = 0.25  # seconds between two renewals at least
 _RELEASES = 2
 """How often a release is tried that meets a write of ours."""
 
@@ -115,6 +116,8 @@ class Elector:
         self._seen_at = 0.0
         self._lasts = duration
         self._held: Lease | None = None  # as it was written last
+        self._soon = False  # whether annotations changed since the last renewal was written
+        self._until_due: asyncio.Future[None] | None = None  # while the next renewal is not due
 
     async def lead(
         self,
@@ -241,8 +244,8 @@ class Elector:
         last = began = loop.time()  # when the last renewal that succeeded was sent, and the last one
         refused: Exception | None = None  # since then
         while True:
-            await asyncio.sleep(max(0.0, self.retry - (loop.time() - began)))
-            began = loop.time()
+            await self._rest(began)
+            began, self._soon = loop.time(), False
             left = last + self.renew_deadline - began
             try:
                 if not self.healthy():
@@ -265,6 +268,28 @@ class Elector:
                 return
             if late >= self.renew_deadline:
                 self.client.hold_writes()
+
+    def renew_soon(self) -> None:
+        """`annotations` returns others by now: they are written with a renewal that does not wait until one is due."""
+        self._soon = True
+        self._end_pause()
+
+    async def _rest(self, began: float) -> None:
+        """Until a renewal is due. began: when the last one was sent."""
+        loop = asyncio.get_running_loop()
+        if not self._soon:
+            self._until_due = loop.create_future()
+            timer = loop.call_later(max(0.0, self.retry - (loop.time() - began)), self._end_pause)
+            try:
+                await self._until_due
+            finally:
+                timer.cancel()
+        if self._soon:
+            await asyncio.sleep(max(0.0, _SOON - (loop.time() - began)))
+
+    def _end_pause(self) -> None:
+        if self._until_due is not None and not self._until_due.done():
+            self._until_due.set_result(None)
 
     async def _renewed(self) -> bool:
         """Renew once; whether it is still ours."""

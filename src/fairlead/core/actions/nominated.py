@@ -1,7 +1,9 @@
 """Nominated: places that were held when the scheduler ended are held again in the first pass of the next one.
 
 While victims leave, the pods for which they were evicted have `nominatedNodeName`. Without it the first pass would know no
-plan: others could take the place that the victims leave, and more would be evicted for the pods that lost it.
+plan: others could take the place that the victims leave, and more would be evicted for the pods that lost it. Where no pod could
+show that, for jobs that are suspended and for replacements that have not come, the scheduler before has recorded the place
+(`kept_places`).
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core.actions.assume import assume, begin
 from fairlead.core.actions.leaving import put_back
 from fairlead.core.allocation import best_row, closed_to
+from fairlead.core.model.kept_places import HeldPlaces, KeptPlaces, MovedPlace
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.pods.waits import awaited_by
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import Plan
 from fairlead.core.preemption.trial import goes_beyond
 from fairlead.core.queues.queue_node import pending_class_of
+from fairlead.core.state import stand_ins
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -35,6 +40,8 @@ def hold_again(state: ClusterState, now: float) -> Iterator[Transaction]:
             with state.isolation.guard("holds", unit):
                 yield from _hold(state, unit, now)
         state.settle(now)  # members beyond the minimum come to wait once the others have places
+    for task in [task for there in state.pods.nominated.values() for task in there.values() if task.pod.placeholder]:
+        state.pods.withdraw_nomination(task.pod.uid)  # no refusal does: it is written nowhere
 
 
 def _nominated(state: ClusterState) -> list[Task]:
@@ -137,3 +144,40 @@ def keep_moves_again(state: ClusterState, now: float) -> None:
         with state.isolation.guard("moves"):
             if not state.moves.is_replaced(task, replaced):
                 state.moves.keep_again(task, now)
+    for place in state.places_before.take_moved():
+        if place.uid not in state.tasks and now < place.until:
+            with state.isolation.guard("moves"):
+                _keep_for_gone(state, place, replaced)
+
+
+def _keep_for_gone(state: ClusterState, place: MovedPlace, replaced: set[str]) -> None:
+    victim = Task(place.pod, state.bound.ranking(place.pod))
+    try:
+        victim.gang = state.gangs.get(f"{place.pod.namespace}/{place.pod.group}") if place.pod.group else None
+        if not state.moves.is_replaced(victim, replaced, place.since):
+            state.moves.keep_for_gone(victim, place.since, place.until)
+    finally:
+        state.shapes.release(victim.ranking)
+
+
+# -- what the next scheduler must be given ---------------------------------------------------------
+
+
+def kept_places(state: ClusterState) -> KeptPlaces:
+    """The places that a scheduler which begins cannot see, as no pod shows them; those that are given up last at the end."""
+    return KeptPlaces(tuple(state.moves.recorded()), tuple(_held(state)))
+
+
+def _held(state: ClusterState) -> list[HeldPlaces]:
+    """The places that are held for suspended jobs until others have left them."""
+    waiting: dict[str, list[Task]] = {}
+    for task in state.suspended.kept if state.in_flight.waits else ():
+        if task.state is TaskState.HELD and task.gang is not None and task.gang.key in state.suspended.targets:
+            waiting.setdefault(task.gang.key, []).append(task)
+    found = []
+    for key, tasks in waiting.items():
+        leaving = (state.departures.leaving.get(uid) for uid in awaited_by(tasks))
+        until = max((each.due for each in leaving if each is not None), default=0.0)
+        places = stand_ins.places(tasks, state.nodes.names)
+        found.append(HeldPlaces(key, state.suspended.targets[key].epoch, places, until))
+    return sorted(found, key=lambda each: (each.until, each.group))

@@ -82,6 +82,7 @@ class ClusterState:
         self.neighbours = parts.neighbours
         self.leftovers = parts.leftovers
         self.moves = parts.moves
+        self.places_before = parts.places_before
         self.evictions = parts.evictions
         self.budgets = Budgets(tables, self.departures, self.overrides, self.in_flight.waits)
         self.pods = Pods(tables, parts)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fairlead.core.model.pods import PodSpec
+from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.undo import UndoLog
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState
 from fairlead.core.pods.waits import Wait
@@ -35,7 +35,8 @@ class GivenUp(NamedTuple):
 class Kept:
     """A place for the replacement of a victim. until: when it is given up, seconds since the epoch.
 
-    after: UIDs of the victims that must be gone before the place is free.
+    after: UIDs of the victims that must be gone before the place is free. pod: the victim, as it was when its move was decided at
+    `since`; None: the place is reserved for a pod that has come.
     """
 
     victim: str
@@ -43,6 +44,8 @@ class Kept:
     placeholder: Placeholder
     until: float
     after: tuple[str, ...] = field(default=())
+    pod: Pod | None = None
+    since: float = 0.0
 
     def given_up(self) -> GivenUp:
         """Its place, while the placeholder is still on its row."""

@@ -21,7 +21,8 @@ from collections.abc import Collection, Hashable, Sequence
 
 import msgspec
 
-from fairlead.core.model.pods import DeviceUse, Pod
+from fairlead.core.model.kept_places import MovedPlace
+from fairlead.core.model.pods import DeviceUse, Pod, on_paper
 from fairlead.core.nodes.claim_users import may_move, of_replacement, pools_of
 from fairlead.core.nodes.idle import FreeDevices
 from fairlead.core.pods.filters.dynamic_resources import only_claims
@@ -145,9 +146,9 @@ class Moves:
 
     def keep(self, victim: Task, placeholder: Placeholder, now: float, after: tuple[str, ...] = ()) -> None:
         """The placeholder is on its row: remember for whom."""
-        placeholder.instead_of = victim.pod.uid if placeholder.charged else ""
+        placeholder.instead_of = victim.pod.uid if placeholder.charged and victim.pod.uid in self._tables.tasks else ""
         until = now + max(KEPT_FOR, self._departures.grace(victim) + _COMES_WITHIN)
-        self._in_flight.keep(Kept(victim.pod.uid, _key(victim), placeholder, until, after))
+        self._in_flight.keep(Kept(victim.pod.uid, _key(victim), placeholder, until, after, victim.pod, now))
 
     def keep_again(self, victim: Task, now: float) -> None:
         """A pod leaves to run elsewhere, as a scheduler before this one decided: its place there is reserved again.
@@ -155,23 +156,52 @@ class Moves:
         Not if that is not free. A victim that others wait for is charged by its placeholder from now on, as when its move was
         decided.
         """
+        self._keep_again(victim, now, charged=victim.pod.uid in self._in_flight.lingering)
+
+    def keep_for_gone(self, victim: Task, since: float, until: float) -> None:
+        """The same of one that is gone, and was charged by its placeholder: also not if a limit does not allow that any more."""
+        if self._keep_again(victim, since, charged=True):
+            self._in_flight.kept[victim.pod.uid].until = until
+
+    def _keep_again(self, victim: Task, since: float, *, charged: bool) -> bool:
         uid, row = victim.pod.uid, self._tables.nodes.rows.get(victim.pod.moves_to, -1)
         if row < 0 or uid in self._in_flight.kept or not victim.pod.ours or not victim.pod.controlled:
-            return
-        placeholder = self.placeholder(victim, charged=uid in self._in_flight.lingering)
-        if not placeholder.ranking.fits_row(row):
+            return False
+        placeholder = self.placeholder(victim, charged=charged)
+        gone = uid not in self._tables.tasks
+        if not (self._placement.takes(placeholder, row) if gone else placeholder.ranking.fits_row(row)):
             self._tables.shapes.release(placeholder.ranking)
-            return
-        placeholder.instead_of = uid if placeholder.charged else ""
+            return False
+        placeholder.instead_of = uid if placeholder.charged and not gone else ""
         self._placement.place(placeholder, row)
-        self.keep(victim, placeholder, now)
+        self.keep(victim, placeholder, since)
         for task in sorted(self._tables.owned.of([victim.pod.owner]), key=lambda each: each.rank):
             if task.state is TaskState.WAITING and uid in self._in_flight.kept:
                 self.arrived(task)
+        return uid in self._in_flight.kept
 
-    def is_replaced(self, victim: Task, by: set[str]) -> bool:
-        """Whether a pod made since a victim was deleted has a node. by: UIDs of those that replace others; it is added."""
-        deleted, key = victim.pod.leaves - self._departures.grace(victim) - _CLOCK, _key(victim)
+    def recorded(self) -> list[MovedPlace]:
+        """The places that are kept, for a scheduler that begins when the pods that move are gone; not those of pods with claims.
+
+        What claims of a replacement will be allocated is not known from those of the pod before it.
+        """
+        names, found = self._tables.nodes.names, []
+        for uid, kept in self._in_flight.kept.items():
+            pod, row = kept.pod, kept.placeholder.row
+            if pod is None or row < 0 or pod.claims:
+                continue
+            like = msgspec.structs.replace(
+                on_paper(pod), queue=kept.key[2], owner=pod.owner, controlled=True, terminating=False, moves_to=names[row]
+            )
+            found.append(MovedPlace(uid, like, names[row], kept.since, kept.until))
+        return sorted(found, key=lambda each: (each.until, each.uid))
+
+    def is_replaced(self, victim: Task, by: set[str], since: float | None = None) -> bool:
+        """Whether a pod made since a victim was deleted has a node. by: UIDs of those that replace others; it is added.
+
+        since: when its move was decided, if it is gone.
+        """
+        deleted, key = (victim.pod.leaves - self._departures.grace(victim) if since is None else since) - _CLOCK, _key(victim)
         for task in self._tables.owned.of([victim.pod.owner]):
             pod = task.pod
             if pod.uid not in by and not pod.terminating and pod.node and pod.created >= deleted and _key(task) == key:

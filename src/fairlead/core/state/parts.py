@@ -13,6 +13,7 @@ from fairlead.core.state.neighbours import Neighbours
 from fairlead.core.state.overrides import Overrides
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.placement import Placement
+from fairlead.core.state.places_before import PlacesBefore
 from fairlead.core.state.starts import Starts
 from fairlead.core.state.tables import Tables
 
@@ -33,6 +34,7 @@ class Parts:
         self.neighbours = Neighbours(tables, self.placement, self.pending)
         self.leftovers = Leftovers(tables, self.placement)
         self.moves = Moves(tables, self.placement, self.leftovers, self.departures)
+        self.places_before = PlacesBefore()
         self.evictions = Evictions(
             tables,
             self.placement,

@@ -69,15 +69,28 @@ def record(pod: Pod, attained: float, came: float, now: float, *, anew: bool) ->
     )
 
 
-def of_members(key: str, members: Iterable[Member]) -> Iterator[Pod]:
-    """A placeholder for each member of a job."""
+def of_members(key: str, members: Iterable[Member], nodes: Sequence[str] = ()) -> Iterator[Pod]:
+    """A placeholder for each member of a job. nodes: those that are nominated for the first ones; empty: none."""
     namespace, _, name = key.partition("/")
     pods = (member.pod for member in members for _ in range(member.count))
     for number, pod in enumerate(pods):
         uid = f"suspended/{key}/{number}"
         yield msgspec.structs.replace(
-            pod, uid=uid, namespace=namespace, name=f"{name}-{number}", group=name, node="", placeholder=True
+            pod,
+            uid=uid,
+            namespace=namespace,
+            name=f"{name}-{number}",
+            group=name,
+            node="",
+            nominated=nodes[number] if number < len(nodes) else "",
+            placeholder=True,
         )
+
+
+def places(placeholders: Iterable[Task], names: Sequence[str]) -> tuple[str, ...]:
+    """The nodes of placeholders that have places, by the numbers of their members; empty: none. names: of nodes, by row."""
+    placed = {int(task.pod.uid.rpartition("/")[2]): names[task.row] for task in placeholders if task.row >= 0}
+    return tuple(placed.get(number, "") for number in range(max(placed, default=-1) + 1))
 
 
 def alike(placeholder: Task, task: Task) -> bool:

@@ -45,6 +45,7 @@ class Suspended:
         self._departures = parts.departures
         self._pending = parts.pending
         self._moves = parts.moves
+        self._places_before = parts.places_before
         self._events = pods
         self.targets: dict[str, Target] = {}  # group -> a target state that is not Running
         self._owners = GroupOwners(tables.log)
@@ -190,7 +191,8 @@ class Suspended:
             return
         self._leaving.drop(key)
         if key not in self.paused:
-            for pod in stand_ins.of_members(key, self.targets[key].members):
+            target = self.targets[key]
+            for pod in stand_ins.of_members(key, target.members, self._places_before.held_for(key, target.epoch, now)):
                 if (waits := self._made(key, pod)) is not None:
                     self._pending.wait(waits)
             self._drop_outdated(key)
@@ -386,8 +388,7 @@ class Suspended:
         epoch = self._epochs[key] = self._next_epoch(key)
         names = self._tables.nodes.names
         nodes = tuple(names[task.row] for task in tasks)
-        placed = {int(task.pod.uid.rpartition("/")[2]): names[task.row] for task in self._of(key) if task.row >= 0}
-        places = tuple(placed.get(number, "") for number in range(max(placed, default=-1) + 1))
+        places = stand_ins.places(self._of(key), names)
         carried = self._carry_on(key)
         return Resume(key, epoch, tuple(task.ref for task in tasks), nodes, *carried, places, now + KEPT_FOR)
 
