@@ -66,6 +66,24 @@ def test_it_starts_once_the_terminating_pod_is_not_trusted_to_leave_any_more():
     assert preempted(decided) == []
 
 
+def test_it_starts_once_a_pod_that_stayed_on_is_trusted_to_leave():
+    """With `small` its queue could lose `m0` to `waits`, until that fits where `long` leaves, which its user gave a long time."""
+    pods = [
+        *(pod(f"m{each}", queue="lent", gpus=2, at="n", started=0.0) for each in range(2)),
+        pod("long", queue="red", gpus=3, at="n", started=0.0, terminating=True, leaves=2000.0),
+        pod("waits", queue="owner", gpus=2, created=1.0),
+        pod("small", queue="lent", created=2.0),
+    ]
+    quotas = [part("red", 0, weight=3), part("lent", 0, weight=3), part("owner", 0, weight=2)]
+    state = cluster([node("n", gpus=8)], quotas, pods, **QUIET, max_grace=600)
+    decided = settle(state, 5.0)
+    assert (placed(decided), preempted(decided), refused(decided)["small"].code) == ({}, [], ReasonCode.FAIR_SHARE)
+    assert state.next_due == 1400.0
+    decided = settle(state, 1400.0)
+    assert (placed(decided), preempted(decided)) == ({"small": "n"}, [])
+    invariants.check(state)
+
+
 class World:
     """Two or three nodes, two or three queues, below a parent or not; jobs run, some terminate, others wait."""
 

@@ -86,7 +86,7 @@ def _again_at(state: ClusterState, pending_class: PendingClass, unit: Unit, reas
         return unit.created + state.policy.preferred_wait
     if reason.code is ReasonCode.FAIR_SHARE and state.departures.going:
         # What it would be reclaimed for may have been planned with pods that leave, as long as they are trusted to.
-        return min((due for _, due in state.departures.leaving_soon(now)), default=None)
+        return state.departures.trusts_others_at(now)
     if not limited and reason.code not in _TIMED and not (related and reason.is_capacity):
         return None
     times = [reclaims_from(state, unit), share_due(state, unit)]

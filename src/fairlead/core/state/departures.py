@@ -104,6 +104,16 @@ class Departures:
                 found.append((task, due))
         return found
 
+    def trusts_others_at(self, now: float) -> float | None:
+        """When other pods than now are trusted to go though nothing happens.
+
+        One has not gone in time by then, or one that stays on has only as long left as an eviction may give.
+        """
+        times = [due for _, due in self.leaving_soon(now)]
+        going = [self._tasks[uid] for uid in self.going]
+        times += [task.pod.leaves - self._policy.max_grace for task in going if self.stays_on(task, now)]
+        return min(times, default=None)
+
     def slow(self, now: float) -> list[Task]:
         """Victims whose containers have longer to end than their beneficiaries wait, each once in a while.
 
