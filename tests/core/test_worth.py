@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.core.model.queues import Queue
 from fairlead.core.model.service_classes import ServiceClass
+from fairlead.core.model.transactions import Preempt
 from fairlead.core.preemption.worth import Worth
 from fairlead.core.state.move_budget import MoveBudget
 from tests.builders import cluster, node, pod, run
@@ -111,3 +112,44 @@ def test_a_search_that_prunes_many_branches_notes_its_result_once(monkeypatch):
     assert len(asked) > 2 * len(searches)
     assert len(searches) >= len(noted) >= 1
     assert all(noted)
+
+
+SAVES = ServiceClass("saves", mode="Suspend", checkpoint_interval=300.0, max_loss=60.0)
+
+
+def in_the_way(ages):
+    """Two nodes of four; for each, since how many seconds each of its pods of one GPU runs. `wide` needs two GPUs."""
+    state = cluster([node(f"n{each}", gpus=4) for each in range(2)], [Queue("q")], reservations=0)
+    state.upsert_class(SAVES)
+    for number, there in enumerate(ages):
+        for each, age in enumerate(there):
+            state.upsert_pod(pod(f"p{number}-{each}", "q", at=f"n{number}", started=LATE - age, service_class="saves"))
+    state.upsert_pod(pod("wide", "q", gpus=2, created=LATE - 3600.0, service_class="saves"))
+    return state
+
+
+def test_what_has_just_begun_is_not_moved_though_least_is_lost_with_it():
+    """A restart takes a minute: a job of seconds would take ten times as long."""
+    state = in_the_way([[5.0, 5.0, 890.0], [5.0, 910.0, 1190.0]])
+    assert [each.moved for each in run(state, LATE) if isinstance(each, Preempt)] == [("uid-p1-1",)]
+
+
+def test_what_has_just_begun_is_moved_once_a_restart_takes_little_of_its_time():
+    state = in_the_way([[5.0] * 3, [10.0] * 3])
+    now, found = LATE, []
+    while not found and now < LATE + 1000.0:
+        found = [each.moved for each in run(state, now) if isinstance(each, Preempt)]
+        at, now = now, state.next_due
+    assert (at, found) == (LATE + 590.0, [("uid-p1-0",)])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_in_random_clusters_no_move_takes_a_tenth_of_the_time_that_a_job_has_run(seed):
+    draw = random.Random(f"young {seed}")
+    state = in_the_way(
+        [[draw.choice([1.0, 30.0, 300.0, 599.0, 600.0, 601.0, 905.0, 1100.0]) for _ in range(3)] for _ in range(2)]
+    )
+    moved = [uid for each in run(state, LATE) if isinstance(each, Preempt) for uid in each.moved]
+    assert all(LATE - state.tasks[uid].pod.started >= 600.0 for uid in moved)
+    old = [task for task in state.tasks.values() if task.pod.started is not None and LATE - task.pod.started >= 600.0]
+    assert moved or not any(state.services.lost_with(task) <= 2 * 120.0 for task in old)

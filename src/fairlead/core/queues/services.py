@@ -16,6 +16,7 @@ from fairlead.core.queues.time_limits import TimeLimits
 
 _PLAIN = ServiceClass("")
 _RESTART = 60.0  # seconds of its devices that a suspended pod is thought to need until it works again
+_MOVES_AFTER = 10 * _RESTART  # seconds that a pod has had its devices before a move may cost it a restart
 LATE = 4
 """Urgency of what has waited longer than its class allows."""
 _MOMENT = 1.0  # seconds; sooner than this nothing is checked again
@@ -113,6 +114,18 @@ class Services:
         level = self.level(task)
         return min(level, max(service.express, 1)) if service.time_slice else level
 
+    def may_move(self, task: Task) -> bool:
+        """Whether a move takes little of the time that a task has had its devices, where time slices end at checkpoints.
+
+        Little is lost with what has just begun, so it would be chosen first; but a job of seconds would take ten times as long.
+        """
+        return not self.of(task).time_slice or self._had(task) >= _MOVES_AFTER
+
+    def _had(self, task: Task) -> float:
+        """For how many seconds a task, or its job before it, has had its devices."""
+        rate = sum(each.shape.devices for each in running_with(task))
+        return self.attained.of(task, self.now) / rate if rate else self.now - begun(task)
+
     def lost_with(self, task: Task) -> float:
         """Device-seconds of work that would be lost with a task: since its last checkpoint, and until it works again."""
         interval = self.of(task).checkpoint_interval
@@ -161,6 +174,8 @@ class Services:
         """Note when a task that runs becomes preemptible for a unit for which it is not now."""
         service, start = self.of(task), begun(task)
         times = [start + service.min_runtime] if service.min_runtime and start + service.min_runtime > self.now else []
+        if service.time_slice and (young := _MOVES_AFTER - self._had(task)) > 0:
+            times.append(self.now + young)
         rate = sum(each.shape.devices for each in running_with(task)) if service.levels else 0
         if rate:
             attained = self.attained.of(task, self.now)

@@ -94,6 +94,7 @@ class Moves:
             and task.pod.uid not in self._in_flight.kept
             and services.of(task).movable
             and services.is_preemptible(task)
+            and services.may_move(task)
         )
 
     def _keeps_relations(self, task: Task) -> bool:
