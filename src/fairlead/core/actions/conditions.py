@@ -247,9 +247,17 @@ def _enough_in_fragments(check: Check, _: Seen) -> bool:
 
 
 def _enough_beside_moves(check: Check) -> bool:
-    """Whether a row with new capacity has free devices, and what may be evicted holds what all that are free lack."""
+    """Whether a row with new capacity has free devices, and what may be evicted holds what all that are free lack.
+
+    Not for work with levels of attained service: something with more runs always, and each search in vain puts off the next one,
+    beyond the moments at which time slices end. It is tried again whenever one ends, in any case.
+    """
     state = check.state
-    if not check.hunts or not any(state.nodes.devices.total.item(state.nodes.device.item(row)) > 0 for row in check.rows):
+    if (
+        check.preemption.service.levels
+        or not check.hunts
+        or not any(state.nodes.devices.total.item(state.nodes.device.item(row)) > 0 for row in check.rows)
+    ):
         return False
     return victims_of(state).hold(check.preemption, state.moves.lacking(check.unit))
 
