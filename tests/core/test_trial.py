@@ -144,3 +144,35 @@ def test_a_queue_that_may_reclaim_only_since_something_was_placed_is_tried_after
     decided = settle(state)
     assert (preempted(decided), set(placed(decided)), set(refused(decided))) == ([], {"beside", "more", "mine"}, {"first"})
     assert seen["made again"] == 1
+
+
+def test_a_queue_beyond_its_quota_of_one_resource_becomes_a_lender_of_another(monkeypatch):
+    """`x` holds more CPU than it may from the beginning, and by `second` more GPUs: only then `two` would reclaim from it."""
+
+    def of(gpus, cpu=None):
+        return tuple(QueueResource(name, quota=quota) for name, quota in ((GPU, gpus), ("cpu", cpu)) if quota is not None)
+
+    queues = [
+        Queue("r", "", 1, of(1000, 1000)),
+        Queue("own", "r", 1, of(0)),
+        Queue("x", "r", 0, of(0, 0)),
+        Queue("y", "", 0, of(2000)),
+    ]
+    nodes = [node("n1", gpus=2, labels={"zone": "a"}), node("n2", gpus=2, labels={"zone": "b"}), node("c", gpus=0)]
+    pods = [
+        pod("cpu", "x", gpus=0, cpu=2000, at="c"),
+        pod("first", "own", created=1.0, selector={"zone": "a"}),
+        pod("w", "x", created=1.5, gpus=0, cpu=100),
+        pod("second", "x", created=2.0, selector={"zone": "b"}),
+        pod("more", "own", created=9.0, gpus=2, selector={"zone": "nowhere"}),
+        pod("more-of-x", "x", created=9.0, gpus=2),
+        pod("two", "y", created=3.0, gpus=2),
+    ]
+    both(monkeypatch)
+    state = cluster(nodes, queues, reservations=0, patience=0.0)
+    for each in pods:
+        state.upsert_pod(each)
+    decided = settle(state)
+    assert placed(decided) == {"w": "c", "second": "n2", "two": "n1"}
+    assert "first" in refused(decided)
+    assert not preempted(decided)

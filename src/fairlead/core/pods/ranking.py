@@ -8,22 +8,18 @@ last asked. So the cost of a decision follows what changed, not how many nodes t
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
+from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core.model.arrays import Ints, Rows
-from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.units import NOT_REQUESTED, WHOLE
-from fairlead.core.nodes.devices import DeviceFit
 from fairlead.core.nodes.name_ranks import NAME_RANK_BITS
-from fairlead.core.pods.filters import beside, devices, labels_read, relations, resources
+from fairlead.core.pods.filters import beside, devices, relations, resources
 from fairlead.core.pods.filters.base import Relation, Surroundings
-from fairlead.core.pods.node_terms import NodeTerms, TermsTable
-from fairlead.core.pods.pairs import LabelSet
+from fairlead.core.pods.node_terms import NodeTerms
 from fairlead.core.pods.scores.base import Strategy
 from fairlead.core.pods.scores.numa import aligned
 from fairlead.core.pods.scores.upstream import Preferences
@@ -35,7 +31,6 @@ _NAME_RANK_MASK = (1 << NAME_RANK_BITS) - 1
 _FEW = 3
 _FEW_DIFFERING = 8  # so many rows at most are scored one by one, in half the time of some twenty calls of numpy
 _FEW_COUNTED = 8  # so many changed rows are counted one by one, which costs as much as some hundred at once
-_KEPT_BYTES = 256 << 20
 
 
 class Ranking:
@@ -424,81 +419,3 @@ class Ranking:
             self._blocks[block] = new
         elif old == top:
             self._blocks[block] = key[block * BLOCK : (block + 1) * BLOCK].max()
-
-
-class ShapeTable:
-    """All shapes, by spec. Scores of shapes that are not asked for are dropped beyond a memory bound."""
-
-    def __init__(self, around: Surroundings, strategies: Mapping[str, Strategy]) -> None:
-        self.around = around
-        self.nodes = around.nodes
-        self.strategies = strategies
-        self.strategy = strategies[AI_PROFILE]
-        self._rankings: dict[tuple[PodSpec, LabelSet | None, str], Ranking] = {}
-        self._terms = TermsTable(around.nodes)
-        self._users: dict[int, int] = {}
-        self._recent: OrderedDict[int, Ranking] = OrderedDict()
-        self._fits: dict[tuple[int, int], DeviceFit] = {}
-        self._numbers = 0
-
-    def __len__(self) -> int:
-        return len(self._rankings)
-
-    def intern(self, spec: PodSpec, labels: LabelSet | None = None, profile: str = AI_PROFILE) -> Ranking:
-        """The shape of a spec, of the labels by which others select it, and of a profile; counts one more user of it."""
-        ranking = self._rankings.get((spec, labels, profile))
-        if ranking is None:
-            self.nodes.read_labels(labels_read(spec))
-            self.around.pairs.use(labels)
-            held = self.around.pairs.held(self._numbers, spec) if labels is not None else ()
-            shape = Shape(self._numbers, spec, labels, profile, held, self.nodes, self._fits)
-            ranking = Ranking(shape, self._terms.of(spec), self.around, self.strategies[profile])
-            self._rankings[spec, labels, profile] = ranking
-            self._numbers += 1
-        number = ranking.shape.number
-        self._users[number] = self._users.get(number, 0) + 1
-        if spec.gpus and (spec.gpus, spec.gpu_milli) not in self._fits:
-            self._fits[spec.gpus, spec.gpu_milli] = self._fit(spec.gpus, spec.gpu_milli)
-        return ranking
-
-    def release(self, ranking: Ranking) -> None:
-        """One user less; a shape without users is forgotten."""
-        shape = ranking.shape
-        left = self._users[shape.number] - 1
-        if left:
-            self._users[shape.number] = left
-            return
-        del self._users[shape.number]
-        del self._rankings[shape.spec, shape.labels, shape.profile]
-        self._recent.pop(shape.number, None)
-        ranking.close()
-
-    def arrived(self, spec: PodSpec) -> None:
-        """A pod with this spec asked for a place. What devices cost follows at once where the strategy has learnt from it."""
-        before = self.strategy.epoch
-        self.strategy.arrived(spec)
-        if self.strategy.epoch != before:
-            self.renew()
-
-    def renumbered(self) -> None:
-        """Device states have other ids: nothing that is remembered by the old ones is asked any more."""
-        self.renew()
-        for strategy in self.strategies.values():
-            strategy.renumbered()
-
-    def renew(self) -> None:
-        """What devices cost is derived anew, from what the strategy knows now."""
-        for gpus, milli in self._fits:
-            self._fits[gpus, milli] = self._fit(gpus, milli)
-
-    def used(self, ranking: Ranking) -> None:
-        """Note that a shape was asked, and drop the scores of those not asked for longest."""
-        recent, number = self._recent, ranking.shape.number
-        recent[number] = ranking
-        recent.move_to_end(number)
-        while len(recent) > 1 and len(recent) * ranking.nbytes > _KEPT_BYTES:
-            _, stale = recent.popitem(last=False)
-            stale.forget()
-
-    def _fit(self, gpus: int, milli: int) -> DeviceFit:
-        return DeviceFit(self.nodes.devices, gpus, milli, self.strategy.chooser())

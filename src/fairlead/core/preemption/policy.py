@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import cached_property, partial
-from itertools import pairwise
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.preemption import relief
 from fairlead.core.preemption.cycles import Blocking, Cycle, preemption_classes
 from fairlead.core.preemption.victim import Kind, Victim
 from fairlead.core.queues.entitlement import Entitlement, against, beyond_quota, beyond_share, within_share
@@ -246,21 +246,6 @@ class PreemptionPolicy:
         """Whether the unit's class lets it preempt work of a queue that ranks lower."""
         return self.queue.within_scope(self.service.scope, other)
 
-    @cached_property
-    def near(self) -> frozenset[str] | None:
-        """The queues of which anything may be preempted at all, and perhaps others; None: any may be one."""
-        if self._wide or self.express:
-            return None
-        lenders = self.state.queues.lenders
-        found = [
-            lender.name
-            for mine in (self.queue.path if self.entitled else ())
-            for by_quota in (False, True)
-            for _, each in lenders.beside(mine, by_quota=by_quota)
-            for lender in each
-        ]
-        return frozenset((self.queue.name, *found))
-
     def reaches(self, other: QueueNode) -> bool:
         """Whether anything of a queue may be preempted at all."""
         return self.in_scope(other) or self.express or self.may_reclaim_from(other)
@@ -298,31 +283,15 @@ class PreemptionPolicy:
 
     @cached_property
     def _all_beside(self) -> dict[str, dict[str, int]]:
-        """What can be preempted at most below the queues above its own, that is not its own queue's.
-
-        Where queues take from each other for shares only, level by level from below: what siblings hold from which it may
-        reclaim with what is preempted below them. To preempt makes no queue a lender, and most often there is none.
-        """
-        own, fair, tree = self.queue, self.state.queues.fair, self.state.queues.tree
+        """What can be preempted at most below the queues above its own, that is not its own queue's."""
         if self._wide or self.any_preemptible_by_rank() or self.reclaims_from_users:
-            return {
-                node.name: {name: node.reclaimable(name) - own.reclaimable(name) for name in node.used} for node in own.path[1:]
-            }
-        lent: dict[str, int] = {}
-        found: dict[str, dict[str, int]] = {}
-        for mine, above in pairwise(own.path):
-            siblings = [each for each in tree.below(above) if each is not mine]
-            lenders: dict[QueueNode, None] = {}
-            if within_share(fair, own.up_to(mine), self.demand, found):
-                lenders |= dict.fromkeys(tree.lowest(siblings, lambda node: fair.over(node, None, self._asked)))
-            if self._guaranteed_without(mine, found):
-                lenders |= dict.fromkeys(tree.lowest(siblings, partial(_is_beyond, [name for name, _ in self._scarce(mine)])))
-            for lender in lenders:
-                for name in lender.used:
-                    lent[name] = lent.get(name, 0) + lender.reclaimable(name)
-            if lent:
-                found[above.name] = dict(lent)
-        return found
+            return relief.of_all(self.queue)
+        queues = self.state.queues
+        return relief.of_lenders(self.queue, self.demand, queues.fair, queues.tree, self._guaranteed)
+
+    def _guaranteed(self, top: QueueNode, taken: dict[str, dict[str, int]]) -> list[str]:
+        """What is scarce for a queue on its path, if it is within its quota without what is taken."""
+        return [name for name, _ in self._scarce(top)] if self._guaranteed_without(top, taken) else []
 
     # -- which pods ----------------------------------------------------------------------------
 
@@ -451,11 +420,6 @@ class PreemptionPolicy:
         if any(count and each < priority for each, count in self.queue.priorities.items()):
             return True
         return bool(self.state.pods.elastic or self.service.levels or self.service.scope != "Queue")
-
-
-def _is_beyond(names: Sequence[str], node: QueueNode) -> bool:
-    """Whether a queue holds more than its quota of one of some resources."""
-    return beyond_quota([node], names, QueueNode.stays)
 
 
 def share_due(state: ClusterState, unit: Unit) -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.pods.tasks import TaskState
+from fairlead.core.preemption.cycles import preemption_classes
 from fairlead.core.preemption.listing import VictimLists
 from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy
@@ -121,7 +122,7 @@ class VictimTable:
 
     def _kinds_near(self, preemption: PreemptionPolicy) -> Iterator[Kind]:
         """The kinds of work of queues that a unit may reach at all."""
-        near = preemption.near
+        near = _queues_near(preemption)
         for kind in self.listed.kinds.values():
             if near is None or kind.queue in near:
                 yield kind
@@ -227,3 +228,18 @@ class VictimTable:
             if not guard.admits([task for _, victim in (*chosen, *rest) for task in victim.tasks]):
                 return list(chosen)
         return [*chosen, *rest]
+
+
+def _queues_near(preemption: PreemptionPolicy) -> frozenset[str] | None:
+    """The queues of which a unit may preempt anything at all, and perhaps others; None: any may be one."""
+    state, own = preemption.state, preemption.queue
+    if preemption.express or preemption_classes(state).wide:
+        return None
+    found = [
+        lender.name
+        for mine in (own.path if preemption.entitled else ())
+        for by_quota in (False, True)
+        for _, lenders in state.queues.lenders.beside(mine, by_quota=by_quota)
+        for lender in lenders
+    ]
+    return frozenset((own.name, *found))

@@ -6,10 +6,9 @@ anew only where something was charged or taken back since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from fairlead.core.queues.accounts import Accounts
-from fairlead.core.queues.entitlement import beyond_quota
 from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.tree import QueueTree
@@ -18,28 +17,28 @@ _MOST = 4  # divisions of shares of which queues are remembered: those of a pass
 
 
 class _Beyond:
-    """The queues that hold more than they should by one rule, by the queue that they are directly below (None: at the root)."""
+    """The queues that hold more than they should by one rule, by the queue that they are directly below (None: at the root), and
+    of what. may: what a queue may hold of each resource that counts.
+    """
 
-    def __init__(self, holds_more: Callable[[QueueNode], bool]) -> None:
-        self._holds_more = holds_more
-        self.below: dict[QueueNode | None, dict[QueueNode, None]] = {}
+    def __init__(self, may: Callable[[QueueNode], Mapping[str, int]]) -> None:
+        self._may = may
+        self.below: dict[QueueNode | None, dict[QueueNode, list[str]]] = {}
 
     def follow(self, node: QueueNode) -> bool:
-        """Ask about a queue anew; whether it holds more than it should, and did not before."""
+        """Ask about a queue anew; whether it holds more than it should of something of which it did not before."""
         siblings = self.below.setdefault(node.parent, {})
-        if not self._holds_more(node):
-            siblings.pop(node, None)
-            return False
-        if node in siblings:
-            return False
-        siblings[node] = None
-        return True
+        before = siblings.pop(node, None)
+        beyond = [name for name, may in self._may(node).items() if node.stays(name) > may]
+        if beyond:
+            siblings[node] = beyond
+        return any(before is None or name not in before for name in beyond)
 
     def lenders(self, node: QueueNode) -> Iterator[QueueNode]:
         """It, if pods of its own run, and all below it that are lenders; it holds more than it should."""
         if node.placed:
             yield node
-        for each in self.below.get(node, ()):
+        for each in list(self.below.get(node, ())):
             yield from self.lenders(each)
 
 
@@ -50,17 +49,16 @@ class _Found:
         self.share = fair.share
         self.tree_version = tree.version
         quotas = (name for each in tree.queues.values() for name, quota in each.quota.items() if quota)
-        names = {*fair.disputed, *quotas}
-        entitled = fair.entitled
+        names, entitled, nothing = {*fair.disputed, *quotas}, fair.entitled, dict[str, int]()
         self.rules = (
-            _Beyond(lambda node: fair.over(node, entitled=entitled)),
-            _Beyond(lambda node: beyond_quota([node], names, QueueNode.stays)),
+            _Beyond(lambda node: entitled.get(node.name, nothing)),
+            _Beyond(lambda node: {name: node.quota.get(name, 0) for name in names}),
         )
         self.place = (-1, 0)
 
 
 class Lenders:
-    """All of them. rises: raised when a queue has come to hold more than it should, by what was asked so far."""
+    """All of them. rises: raised when a queue has come to hold more of something than it should, by what was asked so far."""
 
     def __init__(self, tree: QueueTree, accounts: Accounts, fair: FairShares) -> None:
         self._tree = tree

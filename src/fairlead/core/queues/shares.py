@@ -126,20 +126,12 @@ class FairShares:
         fair, gone = self.share.get(node.name, _NOTHING), less or _NOTHING
         return all(node.used.get(name, 0) - gone.get(name, 0) + amount <= fair[name] for name, amount in charge if name in fair)
 
-    def over(
-        self,
-        node: QueueNode,
-        less: dict[str, int] | None = None,
-        wanted: Collection[str] | None = None,
-        *,
-        entitled: Mapping[str, dict[str, int]] | None = None,
-    ) -> bool:
+    def over(self, node: QueueNode, less: dict[str, int] | None = None, wanted: Collection[str] | None = None) -> bool:
         """Whether a queue holds more of a resource than it may, without so much less.
 
-        wanted: the resources that are asked for; pools that are not among them do not count. None: all count. entitled: by
-        another division of shares.
+        wanted: the resources that are asked for; pools that are not among them do not count. None: all count.
         """
-        for name, may in (self.entitled if entitled is None else entitled).get(node.name, _NOTHING).items():
+        for name, may in self.entitled.get(node.name, _NOTHING).items():
             counts = wanted is None or name in wanted or not split(name)[1]
             if counts and node.stays(name) - (less.get(name, 0) if less else 0) > may:
                 return True

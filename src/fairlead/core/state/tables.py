@@ -20,8 +20,8 @@ from fairlead.core.pods.filters.base import Surroundings
 from fairlead.core.pods.holdings import Holdings
 from fairlead.core.pods.owned import Owned
 from fairlead.core.pods.pairs import Pairs
-from fairlead.core.pods.ranking import ShapeTable
 from fairlead.core.pods.scores.upstream import Kubernetes
+from fairlead.core.pods.shape_table import ShapeTable
 from fairlead.core.pods.tasks import Gang, Task
 from fairlead.core.queues.admission import Admission
 from fairlead.core.queues.queues import Queues
