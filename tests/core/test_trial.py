@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.core import invariants
 from fairlead.core.model.queues import Queue, QueueResource
+from fairlead.core.model.transactions import Fault
 from fairlead.core.preemption import reclaimable, trial
 from tests.builders import GPU, cluster, node, placed, pod, preempted, queue, refused, run, settle
 from tests.core.test_backoff import Twins
@@ -36,6 +37,7 @@ class Deep(Twins):
         for uid in [uid for uid, at in self.leaving.items() if at <= self.now]:
             self.goes(uid)
         decided = run(self.states[0], self.now)
+        assert not any(isinstance(each, Fault) for each in decided)
         invariants.check(self.states[0])
         self.carry_out(decided)
 
@@ -51,8 +53,11 @@ def both(monkeypatch):
         seen["tried"] += len(found)
         return found
 
-    def compared(state, unit, placed, *, all_queues, borrowing):
-        found = search(state, unit, placed, all_queues=all_queues, borrowing=borrowing)
+    def compared(state, unit, placed, *, all_queues, borrowing, only=None):
+        found = search(state, unit, placed, all_queues=all_queues, borrowing=borrowing, only=only)
+        if only is not None and found is not None and found.unit is not None:
+            seen["again"] += 1
+            assert search(state, unit, placed, all_queues=True, borrowing=True).unit is not None
         if all_queues:
             return found
         everything = search(state, unit, placed, all_queues=True, borrowing=borrowing)
@@ -94,17 +99,18 @@ def test_queues_that_are_left_out_are_in_vain_in_many_worlds(seed, monkeypatch):
 
 def test_the_worlds_meet_every_end_of_a_trial(monkeypatch):
     seen = both(monkeypatch)
-    for seed in range(12, 20):
+    for seed in range(20, 36):
         play(seed, monkeypatch, 40)
     assert all(seen[what] > 10 for what in ("left out", "tried", "found", "none")), seen
+    assert seen["again"], seen
 
 
 def judged(monkeypatch):
     """Whatever is held back as what was before is tried all the same; returns how often that was."""
     seen, known = Counter(), reclaimable.HeldBack.known
 
-    def tried(self, state, unit, placed):
-        found = known(self, state, unit, placed)
+    def tried(self, state, unit, placed, victims=()):
+        found = known(self, state, unit, placed, victims)
         if found is not None:
             seen["known"] += 1
             assert reclaimable.reclaimer(state, unit, placed).unit is not None
