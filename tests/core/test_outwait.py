@@ -9,7 +9,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core.actions.outwait import _Firsts
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Warn
-from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, refused, run
+from tests.builders import cluster, confirm, first, group, node, placed, pod, preempted, queue, refused, run
 from tests.core.test_backoff import Twins
 
 
@@ -187,3 +187,16 @@ def _asked(seed):
 def test_whether_what_waits_goes_before_held_tasks_is_as_by_the_order_of_all_that_waits():
     found = [ahead for seed in range(0, 24, 2) for ahead in _asked(seed)]
     assert 0 < sum(found) < len(found)
+
+
+def test_what_goes_first_follows_a_policy_that_is_edited_between_two_held_jobs():
+    """Nothing is charged and no share is another, yet what waits in `low` goes before the held job since then."""
+    state = cluster([node("n"), node("m")], [queue("mine", quota=2, priority=5), queue("low", quota=2)], reservations=0)
+    state.upsert_pod(pod("held", "mine", at="n", gpus=2))
+    state.upsert_pod(pod("waits", "low", created=1.0))
+    first(state, 1.0)
+    firsts, moving, rows = _Firsts(state), [state.tasks["uid-held"]], [state.nodes.rows["m"]]
+    assert not firsts.go_before(moving, rows)
+    state.upsert_queue(queue("low", quota=2, priority=9))
+    firsts.forget()
+    assert firsts.go_before(moving, rows)

@@ -105,14 +105,19 @@ class _Firsts:
         self._order: list[tuple[QueuePosition, int, QueueNode]] | None = None  # the earliest position of each
         self._least: dict[QueueNode, Step] = {}
         self._share = state.queues.fair.share
+        self._versions = self._versions_now()
         self._place = state.queues.accounts.charged.place
 
+    def _versions_now(self) -> tuple[int, int]:
+        """Of what decides about queues beside what they hold: their policies, and what all nodes offer."""
+        return self._state.queues.tree.version, self._state.nodes.totals_version
+
     def forget(self) -> None:
-        """The state is another."""
-        queues = self._state.queues
+        """The state is another: something was placed, and events may have come."""
+        queues, versions = self._state.queues, self._versions_now()
         changed = queues.accounts.charged.since(self._place)
-        if changed is None or self._share is not queues.fair.share:
-            changed, self._share = list(self._least), queues.fair.share
+        if changed is None or self._share is not queues.fair.share or versions != self._versions:
+            changed, self._share, self._versions = list(self._least), queues.fair.share, versions
         self._place = queues.accounts.charged.place
         for node in changed:
             self._least.pop(node, None)
