@@ -200,3 +200,17 @@ def test_what_goes_first_follows_a_policy_that_is_edited_between_two_held_jobs()
     state.upsert_queue(queue("low", quota=2, priority=9))
     firsts.forget()
     assert firsts.go_before(moving, rows)
+
+
+def test_what_goes_first_follows_what_is_released_once_all_was_forgotten():
+    """A held job is about to move, so all is forgotten; its new place comes to nothing then, and others hold less since."""
+    state = cluster([node("n"), node("m")], [queue("mine", quota=4), queue("low", quota=4)], reservations=0)
+    state.upsert_pod(pod("held", "mine", at="n", gpus=2))
+    state.upsert_pod(pod("runs", "low", at="n", gpus=4))
+    state.upsert_pod(pod("waits", "low", created=1.0))
+    first(state, 1.0)
+    firsts, moving, rows = _Firsts(state), [state.tasks["uid-held"]], [state.nodes.rows["m"]]
+    assert not firsts.go_before(moving, rows)
+    firsts.forget()
+    state.remove_pod("uid-runs")
+    assert firsts.go_before(moving, rows)

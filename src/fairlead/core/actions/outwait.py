@@ -113,7 +113,12 @@ class _Firsts:
         return self._state.queues.tree.version, self._state.nodes.totals_version
 
     def forget(self) -> None:
-        """The state is another: something was placed, and events may have come."""
+        """The state is another, or is about to be: something is placed or released, or events have come."""
+        self._on.clear()
+        self._order = None
+
+    def _follow(self) -> None:
+        """Forget the earliest positions of queues that hold something else, or of all where policies, shares or nodes changed."""
         queues, versions = self._state.queues, self._versions_now()
         changed = queues.accounts.charged.since(self._place)
         if changed is None or self._share is not queues.fair.share or versions != self._versions:
@@ -121,8 +126,6 @@ class _Firsts:
         self._place = queues.accounts.charged.place
         for node in changed:
             self._least.pop(node, None)
-        self._on.clear()
-        self._order = None
 
     def go_before(self, moving: list[Task], rows: list[int]) -> bool:
         """Whether a pending unit that one of the rows holds goes before held tasks."""
@@ -140,6 +143,7 @@ class _Firsts:
     def _ordered(self) -> list[tuple[QueuePosition, int, QueueNode]]:
         """The queues in which something waits, in the order in which these may go: by number where that is the same."""
         if self._order is None:
+            self._follow()
             plain = not self._state.services.any_express
             waiting = [node for node in self._state.queues.queues.values() if node.pods_waiting]
             steps = [tuple(self._least_of(each) for each in reversed(node.path)) for node in waiting]
