@@ -190,12 +190,13 @@ def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]
         return
     firsts = _Firsts(state)
     for tasks in _held(state):
-        moved = False
+        moved: bool | None = None
         with state.isolation.guard("holds", tasks):
             moved = _moves(state, tasks, None if last else firsts)
         if moved:
             yield tasks
-            firsts.forget()  # events may have come
+        if moved is not False:
+            firsts.forget()  # events may have come, or something was set aside
     if last:
         departures.freed.clear()
 
