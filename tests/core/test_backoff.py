@@ -13,12 +13,12 @@ from fairlead.core.actions import backoff, victimless
 from fairlead.core.model.groups import Group
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.service_classes import ServiceClass
-from fairlead.core.model.transactions import Evict, Place, Preempt, Refuse
+from fairlead.core.model.transactions import Evict, Fault, Place, Preempt, Refuse
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.search import preempt
 from fairlead.core.queues.backoff import BackoffClasses
 from fairlead.core.queues.searches import Search
-from tests.builders import GPU, cluster, node, pod, run, spec
+from tests.builders import GPU, cluster, node, placed, pod, queue, run, spec
 
 USERS = "abcdefgh"
 
@@ -273,3 +273,23 @@ def test_no_place_is_left_for_a_class_in_backoff_in_many_worlds(seed):
 @pytest.mark.parametrize("seed", range(24, 1024))
 def test_classes_in_backoff_are_decided_on_as_by_the_plain_rule_in_many_worlds(seed, monkeypatch):
     play(seed, monkeypatch)
+
+
+def test_a_class_in_backoff_that_is_put_off_again_is_kept_once():
+    """Else what was kept first would stay behind, and stand in line for a class that is tried, or gone."""
+    state = cluster([node("n", gpus=1)], [queue("q", quota=1)], reservations=0)
+    state.upsert_pod(pod("runs", "q", at="n"))
+    for name in ("one", "two"):
+        state.upsert_pod(pod(name, "q", cpu=1000 if name == "one" else 2000))
+    run(state, 1.0)
+    waiting = state.queues.waiting
+    kept = list(waiting.backoff)
+    assert len(kept) == 2
+    for _ in range(2):
+        for pending_class in kept:
+            backoff.put_off(state, pending_class)
+    state.remove_pod("uid-runs")
+    decided = run(state, 2.0)
+    assert placed(decided) == {"one": "n"}
+    assert not any(isinstance(each, Fault) for each in decided)
+    assert int(waiting.backoff.columns._used.sum()) == len(list(waiting.backoff))

@@ -144,7 +144,8 @@ class Waiting:
     def back_off(self, pending_class: PendingClass) -> None:
         """Nothing but a free place helps an unschedulable class for now: it is in backoff, or without victims."""
         self.others.discard(pending_class)
-        self.backoff.add(pending_class)
+        if pending_class not in self.backoff:
+            self.backoff.add(pending_class)
 
     def may_take(self, pending_class: PendingClass) -> None:
         """Something may be preempted, or moved, for a class by now: it is checked like others, and searches when it is tried."""
