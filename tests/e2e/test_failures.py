@@ -50,22 +50,29 @@ def test_a_place_that_victims_leave_is_held_again_by_the_next_leader(cluster):
     cluster.until(lambda: cluster.placed().get("mine") == held)
 
 
-def test_the_new_place_of_a_pod_that_is_moved_is_reserved_again_by_the_next_leader(cluster, tmp_path):
+def moves_soon(folder):
+    """The path of a configuration by which pods are moved for what has waited for a second."""
     config = {
         "apiVersion": "config.fairlead.dev/v1alpha1",
         "kind": "SchedulerConfiguration",
         "consolidation": {"patienceSeconds": 1},
     }
-    (path := tmp_path / "config.json").write_text(json.dumps(config))
+    (path := folder / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def replica(name, **spec):
+    """A pod of the ReplicaSet `train`, with ten minutes to end."""
+    made = objects.pod(name, terminationGracePeriodSeconds=600, **spec)
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train", "uid": "uid-train", "controller": True}
+    return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
+
+
+def test_the_new_place_of_a_pod_that_is_moved_is_reserved_again_by_the_next_leader(cluster, tmp_path):
+    path = moves_soon(tmp_path)
     cluster.create(
         node("n0", gpus=4), node("n1", gpus=4), *(objects.pod(f"fill-{each}", nodeName=f"n{each}") for each in range(2))
     )
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train", "uid": "uid-train", "controller": True}
-
-    def replica(name):
-        made = objects.pod(name, terminationGracePeriodSeconds=600)
-        return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
-
     cluster.create(*(replica(f"train-{each}") for each in range(6)))
     first = cluster.scheduler("--no-leader-elect", "--config", str(path))
     cluster.all_placed(8)
@@ -93,18 +100,7 @@ def test_the_new_place_of_a_pod_that_is_moved_is_reserved_again_by_the_next_lead
 
 def test_the_new_place_of_a_pod_that_is_gone_is_reserved_again_by_the_next_leader(cluster, tmp_path):
     """It left, and the scheduler was killed, before its controller created another."""
-    config = {
-        "apiVersion": "config.fairlead.dev/v1alpha1",
-        "kind": "SchedulerConfiguration",
-        "consolidation": {"patienceSeconds": 1},
-    }
-    (path := tmp_path / "config.json").write_text(json.dumps(config))
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "train", "uid": "uid-train", "controller": True}
-
-    def replica(name, **spec):
-        made = objects.pod(name, terminationGracePeriodSeconds=600, **spec)
-        return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
-
+    path = moves_soon(tmp_path)
     cluster.create(node("n0", gpus=4), node("n1", gpus=4))
     cluster.create(*(replica(f"train-{each}", nodeName=f"n{each % 2}") for each in range(6)), objects.pod("wide", gpus=2))
     first = cluster.scheduler("--config", str(path))

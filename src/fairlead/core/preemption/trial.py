@@ -132,15 +132,12 @@ class Trial:
         if self._rises == state.queues.lenders.rises:
             # No queue has become a lender. Those that share one above them with it may claim less than before.
             self._claims.pop(node.path[-1], None)
-            self.over = not self.all_queues and not self._more and self._none_is_left()
-            return
-        self._rises = state.queues.lenders.rises
-        self._claims.clear()
-        if self.all_queues:
-            return
-        claiming = (node for node in self._left_out if self.may_claim(node))
-        self.stale = any(self._reclaims(group) for node in claiming for group in self._groups(node))
-        self.over = not self._more and self._none_is_left()
+        else:
+            self._rises = state.queues.lenders.rises
+            self._claims.clear()
+            claiming = (each for each in self._left_out if self.may_claim(each))
+            self.stale = any(self._reclaims(group) for each in claiming for group in self._groups(each))
+        self.over = not self.all_queues and not self._more and self._none_is_left()
 
     def _none_is_left(self) -> bool:
         while self._tried and self._is_vain(self._tried[-1]):
@@ -257,14 +254,8 @@ def goes_beyond(state: ClusterState, unit: Unit) -> bool:
 
 def may_reclaim(preemption: PreemptionPolicy) -> bool:
     """Whether there is a queue from which a unit may reclaim something now."""
-    known = preemption.state.queues.lenders
-    return any(
-        preemption.may_reclaim_from(lender)
-        for mine in preemption.queue.path
-        for by_quota in (False, True)
-        for _, lenders in known.beside(mine, by_quota=by_quota)
-        for lender in lenders
-    )
+    lenders = preemption.state.queues.lenders.beside_any(preemption.queue.path)
+    return any(preemption.may_reclaim_from(lender) for lender in lenders)
 
 
 def may_claim(state: ClusterState, node: QueueNode, charge: Charge) -> bool:

@@ -114,11 +114,7 @@ class VictimTable:
 
     def _any(self, preemption: PreemptionPolicy) -> bool:
         """Whether there is a kind of which the unit may preempt any: most searches find none, and ask each kind once for that."""
-        queues = self.state.queues.queues
-        return any(
-            kind.victims and preemption.reaches(queues[kind.queue]) and preemption.may_take(kind)
-            for kind in self._kinds_near(preemption)
-        )
+        return any(True for _ in self._takes(preemption))
 
     def _kinds_near(self, preemption: PreemptionPolicy) -> Iterator[Kind]:
         """The kinds of work of queues that a unit may reach at all."""
@@ -127,12 +123,16 @@ class VictimTable:
             if near is None or kind.queue in near:
                 yield kind
 
-    def hold(self, preemption: PreemptionPolicy, devices: int) -> bool:
-        """Whether what a unit may preempt could hold so many devices, in milli; kinds of work are asked about, not victims."""
+    def _takes(self, preemption: PreemptionPolicy) -> Iterator[Kind]:
+        """The kinds of which a unit may preempt any: each is asked about once."""
         queues = self.state.queues.queues
         for kind in self._kinds_near(preemption):
-            if not (kind.victims and preemption.reaches(queues[kind.queue]) and preemption.may_take(kind)):
-                continue
+            if kind.victims and preemption.reaches(queues[kind.queue]) and preemption.may_take(kind):
+                yield kind
+
+    def hold(self, preemption: PreemptionPolicy, devices: int) -> bool:
+        """Whether what a unit may preempt could hold so many devices, in milli; kinds of work are asked about, not victims."""
+        for kind in self._takes(preemption):
             for victim in kind.victims:
                 devices -= sum(task.shape.device_milli for task in victim.tasks)
                 if devices <= 0:
@@ -235,11 +235,5 @@ def _queues_near(preemption: PreemptionPolicy) -> frozenset[str] | None:
     state, own = preemption.state, preemption.queue
     if preemption.express or preemption_classes(state).wide:
         return None
-    found = [
-        lender.name
-        for mine in (own.path if preemption.entitled else ())
-        for by_quota in (False, True)
-        for _, lenders in state.queues.lenders.beside(mine, by_quota=by_quota)
-        for lender in lenders
-    ]
-    return frozenset((own.name, *found))
+    lenders = state.queues.lenders.beside_any(own.path if preemption.entitled else ())
+    return frozenset((own.name, *(lender.name for lender in lenders)))

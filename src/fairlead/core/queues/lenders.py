@@ -6,7 +6,7 @@ anew only where something was charged or taken back since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from fairlead.core.queues.accounts import Accounts
 from fairlead.core.queues.queue_node import QueueNode
@@ -76,6 +76,13 @@ class Lenders:
         for theirs in list(rule.below.get(mine.parent, ())):
             if theirs is not mine:
                 yield theirs, rule.lenders(theirs)
+
+    def beside_any(self, path: Iterable[QueueNode]) -> Iterator[QueueNode]:
+        """All that lend beside one of some queues, by shares or by quotas; some more than once."""
+        for mine in path:
+            for by_quota in (False, True):
+                for _, lenders in self.beside(mine, by_quota=by_quota):
+                    yield from lenders
 
     def follow(self) -> _Found:
         """Bring what is remembered up to date with what queues hold now."""
