@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
 
 
+_FEW_KINDS = 64  # so many kinds of work are asked about one by one, in less time than lenders are listed
+
 STEPS = 3_000
 """How many checks of one more victim searches for sets make in one pass, where the cheapest make no place."""
 
@@ -118,8 +120,9 @@ class VictimTable:
 
     def _kinds_near(self, preemption: PreemptionPolicy) -> Iterator[Kind]:
         """The kinds of work of queues that a unit may reach at all."""
-        near = _queues_near(preemption)
-        for kind in self.listed.kinds.values():
+        kinds = self.listed.kinds
+        near = _queues_near(preemption) if len(kinds) > _FEW_KINDS else None
+        for kind in kinds.values():
             if near is None or kind.queue in near:
                 yield kind
 
