@@ -273,11 +273,18 @@ class PreemptionPolicy:
         known = self._at_once.get(other.name)
         if known is None:
             claim = self._claim(other)
-            known = self.waited or (claim is not None and self._is_guaranteed(claim.mine))
+            known = self.waited or (claim is not None and self.may_be_guaranteed(claim.mine))
             self._at_once[other.name] = known
         return known
 
-    def _is_guaranteed(self, top: QueueNode) -> bool:
+    def may_stay_within(self, top: QueueNode) -> bool:
+        """Whether queues up to one on its path stay within their fair shares with it, or would without what may be evicted."""
+        fair, claimants = self.state.queues.fair, self.queue.up_to(top)
+        if within_share(fair, claimants, self.demand):
+            return True
+        return self.nested and within_share(fair, claimants, self.demand, self._all_beside)
+
+    def may_be_guaranteed(self, top: QueueNode) -> bool:
         """Whether a queue on its path is within quota with it, or would be without what may be evicted beside its own."""
         return self.within_quota(top) or (self.nested and self._guaranteed_without(top, self._all_beside))
 

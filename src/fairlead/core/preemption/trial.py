@@ -254,8 +254,18 @@ def goes_beyond(state: ClusterState, unit: Unit) -> bool:
 
 def may_reclaim(preemption: PreemptionPolicy) -> bool:
     """Whether there is a queue from which a unit may reclaim something now."""
-    lenders = preemption.state.queues.lenders.beside_any(preemption.queue.path)
-    return any(preemption.may_reclaim_from(lender) for lender in lenders)
+    if not preemption.entitled:
+        return False
+    known = preemption.state.queues.lenders
+    for mine in preemption.queue.path:
+        guaranteed = preemption.may_be_guaranteed(mine)
+        if not guaranteed and not preemption.may_stay_within(mine):
+            continue
+        for by_quota in (False, True) if guaranteed else (False,):
+            for _, lenders in known.beside(mine, by_quota=by_quota):
+                if any(preemption.may_reclaim_from(lender) for lender in lenders):
+                    return True
+    return False
 
 
 def may_claim(state: ClusterState, node: QueueNode, charge: Charge) -> bool:

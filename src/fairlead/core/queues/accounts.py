@@ -7,19 +7,18 @@ for the order of queues is not theirs: they return what changed, and `queues.Que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fairlead.core.model.charges import Charge
 from fairlead.core.model.undo import UndoLog, new_version
 from fairlead.core.pods.changes import Changes
 from fairlead.core.pods.tasks import Task
+from fairlead.core.queues.charged import ChargedQueues
 from fairlead.core.queues.guarantees import Guarantees
 from fairlead.core.queues.meters import Meter, wanted
 from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.tree import QueueTree
-
-_REMEMBERED = 4096  # changes of what queues hold
 
 
 class Debt(NamedTuple):
@@ -60,39 +59,12 @@ class Debt(NamedTuple):
         return self._replace(credits=tuple(each for each in self.credits if each[0] != uid))
 
 
-class ChargedQueues:
-    """The queues that came to hold more or less, one after the other, also where that was taken back."""
-
-    def __init__(self) -> None:
-        self._nodes: list[QueueNode] = []
-        self._generation = 0
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Where the next one is entered: (generation, number)."""
-        return self._generation, len(self._nodes)
-
-    def note(self, nodes: Iterable[QueueNode]) -> None:
-        """These hold more or less."""
-        self._nodes += nodes
-        if len(self._nodes) > _REMEMBERED:
-            self.renew()
-
-    def renew(self) -> None:
-        """All of them may."""
-        self._generation += 1
-        self._nodes.clear()
-
-    def since(self, place: tuple[int, int]) -> Collection[QueueNode] | None:
-        """Those entered from a place on, each once; None: it may be any of them."""
-        generation, number = place
-        return dict.fromkeys(self._nodes[number:]) if generation == self._generation else None
-
-
 class Accounts:
     """What queues hold, in `QueueNode`, and debts."""
 
-    def __init__(self, log: UndoLog, tree: QueueTree, guarantees: Guarantees, *, fair_users: bool) -> None:
+    def __init__(
+        self, log: UndoLog, tree: QueueTree, guarantees: Guarantees, charged: ChargedQueues, *, fair_users: bool
+    ) -> None:
         self.log = log
         self.tree = tree
         self.guarantees = guarantees
@@ -101,7 +73,7 @@ class Accounts:
         self.freed: set[str] = set()  # queues that hold less, or may hold more, since it was cleared
         self.changes = Changes()
         self.version = new_version()  # of what queues hold: where that was taken back it is as before
-        self.charged = ChargedQueues()
+        self.charged = charged
         self._fair_users = fair_users
 
     def charge(self, task: Task, sign: int, row: int) -> QueueNode:

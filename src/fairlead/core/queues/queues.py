@@ -20,6 +20,7 @@ from fairlead.core.model.undo import UndoLog
 from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.tasks import Task
 from fairlead.core.queues.accounts import Accounts
+from fairlead.core.queues.charged import ChargedQueues
 from fairlead.core.queues.guarantees import Guarantees
 from fairlead.core.queues.lenders import Lenders
 from fairlead.core.queues.limits import Limits
@@ -37,9 +38,10 @@ class Queues:
         self.log = log
         self.tree = QueueTree(nodes)
         self.queues = self.tree.queues
-        self.fair = FairShares(self.tree, policy)
+        charged = ChargedQueues()
+        self.fair = FairShares(self.tree, policy, charged)
         self.guarantees = Guarantees(log, self.fair.offered)
-        self.accounts = Accounts(log, self.tree, self.guarantees, fair_users=policy.fair_users)
+        self.accounts = Accounts(log, self.tree, self.guarantees, charged, fair_users=policy.fair_users)
         self.lenders = Lenders(self.tree, self.accounts, self.fair)
         self.limits = Limits(self.tree, self.guarantees)
         self.reclaim = Reclaim(self.fair, self.guarantees)

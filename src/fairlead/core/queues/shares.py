@@ -2,7 +2,7 @@
 
 Every resource is divided by itself, level by level: the cluster among the queues at the root, each queue's share among its
 children. A queue's request is what it holds plus what it waits for, so placing alone changes no share: shares are made anew once
-per pass at most, and only if something came, went or was edited since.
+per pass at most, only if something came, went or was edited since, and only where that decides (`sibling_shares`).
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.api.names import CPU, MEMORY
-from fairlead.core.model.charges import key_of, split
+from fairlead.core.model.charges import split
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.units import WHOLE
-from fairlead.core.queues.division import Claim, divide
 from fairlead.core.queues.queue_node import PendingClass
 from fairlead.core.queues.requests import Requests
+from fairlead.core.queues.sibling_shares import Shares, SiblingShares
 from fairlead.core.queues.usage import UsageBook
 
 if TYPE_CHECKING:
     from fairlead.core.pods.tasks import Task, Unit
+    from fairlead.core.queues.charged import ChargedQueues
     from fairlead.core.queues.queue_node import QueueNode
     from fairlead.core.queues.tree import QueueTree
 
@@ -34,8 +35,8 @@ _USAGE_STEP = 60.0  # seconds after which shares follow usage although nothing e
 class Division(NamedTuple):
     """What each queue deserves; see `FairShares`."""
 
-    share: dict[str, dict[str, int]]
-    entitled: dict[str, dict[str, int]]
+    share: Shares
+    entitled: Shares
     disputed: frozenset[str]
 
 
@@ -45,18 +46,20 @@ class FairShares:
     entitled: what a queue may hold of these before others may reclaim from it.
     """
 
-    def __init__(self, tree: QueueTree, policy: Policy) -> None:
+    def __init__(self, tree: QueueTree, policy: Policy, charged: ChargedQueues) -> None:
         self.tree = tree
         self.policy = policy
         self.stale = True
         self._waiting: list[int] = []  # pods that waited in each queue
-        self._requests = Requests(tree)
+        self._requests = Requests(tree, charged)
+        self._siblings = self._new_siblings()
+        self._version = -1  # of the tree
         self.touched = True  # something came, went or was edited since this was set to False
         self.version = 0
         self.names_version = 0  # of which queues have a share of what
         self._names: dict[str, tuple[str, ...]] = {}
-        self.share: dict[str, dict[str, int]] = {}
-        self.entitled: dict[str, dict[str, int]] = {}
+        self.share: Shares = {}
+        self.entitled: Shares = {}
         self.disputed: frozenset[str] = frozenset()  # resources of which some queue has a share
         self.usage = UsageBook(policy.usage_half_life)
         self._at = -math.inf
@@ -78,10 +81,11 @@ class FairShares:
         self.stale, self._waiting = False, waiting
         self._at = now
         self._without.clear()
-        old = self.share
-        self._set(self._divided(now))
-        if self.share == old:
-            return False
+        requests = self._requests.by_queue()
+        changed = self._siblings.follow(requests, self._requests.touched, now)
+        self._requests.touched = {}
+        if not self._take(changed):
+            return False  # what is remembered by these very shares still holds
         self.version += 1
         names = {queue: tuple(scarce) for queue, scarce in self.share.items()}
         if names != self._names:
@@ -109,12 +113,33 @@ class FairShares:
     def _set(self, division: Division) -> None:
         self.share, self.entitled, self.disputed = division
 
+    def _new_siblings(self) -> SiblingShares:
+        return SiblingShares(self.tree, self.policy, self.usage_of, self._foreign)
+
+    def _take(self, changed: Collection[str]) -> bool:
+        """Take over the shares that were made; whether any is another. changed: the queues of which one is."""
+        version, self._version = self._version, self.tree.version
+        if not changed and version == self._version:
+            return False
+        if version != self._version:
+            self._set(self._division(self._siblings.share))
+            return bool(changed)
+        share, entitled = self._siblings.share, dict(self.entitled)
+        for name in changed:
+            entitled.pop(name, None)
+            if name in share:
+                entitled[name] = _entitled(self.tree.queues[name], share[name])
+        self._set(Division(share, entitled, _disputed(share)))
+        return True
+
     def _divided(self, now: float) -> Division:
-        requests, share = self._requests.by_queue(), dict[str, dict[str, int]]()
-        if sum(bool(request) for request in requests.values()) > 1:
-            self._divide(requests, now, share)
+        siblings = self._new_siblings()
+        siblings.follow(self._requests.by_queue(), None, now)
+        return self._division(siblings.share)
+
+    def _division(self, share: Shares) -> Division:
         entitled = {name: _entitled(self.tree.queues[name], scarce) for name, scarce in share.items()}
-        return Division(share, entitled, frozenset(name for scarce in share.values() for name in scarce))
+        return Division(share, entitled, _disputed(share))
 
     def follow(self, now: float) -> None:
         """Note what is held from now on."""
@@ -258,68 +283,16 @@ class FairShares:
         total = self.tree.total(resource)
         return held / total if total else 1.0
 
-    def _divide(self, requests: dict[str, dict[str, int]], now: float, share: dict[str, dict[str, int]]) -> None:
-        tree = self.tree
-        children: dict[str, list[QueueNode]] = {}
-        for _, node in sorted(tree.queues.items()):
-            if requests[node.name]:
-                children.setdefault(node.parent.name if node.parent else "", []).append(node)
-        resources = {CPU, MEMORY, *tree.nodes.gpu_resources}
-        resources |= {name for node in tree.queues.values() for name in node.quota}
-        resources |= {key_of(resource, pool) for pool, named in tree.pools.named.items() for resource in named}
-        for resource in sorted(resources):
-            unit, capped = tree.scale(resource), self._capped(resource)
-            pending = [("", tree.usable(resource) - self.foreign(resource, children.get("", ())))]
-            while pending:
-                parent, amount = pending.pop()
-                siblings = children.get(parent, ())
-                if not capped and _most_requested(siblings, requests, resource) <= amount:
-                    continue  # enough for all, and below them
-                weights = _weights(siblings, resource)
-                claims = [
-                    self._claim(node, resource, requests, now, weight) for node, weight in zip(siblings, weights, strict=True)
-                ]
-                if sum(claim.demand for claim in claims) <= amount:
-                    # Enough for all, and below them, but where a limit cuts off what is asked for.
-                    pending += [
-                        (node.name, claim.demand - self._own(node, resource, children[node.name]))
-                        for node, claim in zip(siblings, claims, strict=True)
-                        if node.name in capped and node.name in children
-                    ]
-                    continue
-                shares = divide(amount, claims, unit, self.policy.usage_weight if self.policy.usage_half_life else 0.0)
-                for node, claim in zip(siblings, claims, strict=True):
-                    if claim.request:
-                        share.setdefault(node.name, {})[resource] = shares[node.name]
-                    if node.name in children:
-                        own = self._own(node, resource, children[node.name])
-                        pending.append((node.name, shares[node.name] - own))
-
-    def _capped(self, resource: str) -> set[str]:
-        """The queues with a limit for a resource, and those above them."""
-        return {above.name for node in self.tree.queues.values() if resource in node.limits for above in node.path}
-
-    @staticmethod
-    def _own(node: QueueNode, resource: str, children: Sequence[QueueNode]) -> int:
-        """What a queue's own pods hold, not those of queues below it: these cannot have it."""
-        return node.used.get(resource, 0) - sum(each.used.get(resource, 0) for each in children)
-
-    def _claim(
-        self, node: QueueNode, resource: str, requests: dict[str, dict[str, int]], now: float, weight: int | None
-    ) -> Claim:
-        request, quota, limit = requests[node.name].get(resource, 0), node.quota.get(resource), node.limits.get(resource)
-        if weight is None:
-            weight = max(0, (request if limit is None else min(request, limit)) - (quota or 0))
-        usage = self.usage_of(node.name, now) if self.policy.usage_half_life else 0.0
-        return Claim(node.name, request, quota, limit, weight, node.policy.priority, usage, max(0, node.foreign.get(resource, 0)))
-
-    def foreign(self, resource: str, top: list[QueueNode] | tuple[()]) -> int:
+    def foreign(self, resource: str, top: Iterable[QueueNode]) -> int:
         """What pods of other schedulers hold that no queue is charged for. top: the queues under the root that hold anything."""
+        return self._foreign(resource, sum(node.stays(resource) for node in top))
+
+    def _foreign(self, resource: str, charged: int) -> int:
+        """The same. charged: what queues hold."""
         name, pool = split(resource)
         if name not in self.tree.nodes.resources and not self.tree.nodes.partitions:
             return 0
-        held = self.tree.held(name, pool) - self._closed(name, pool)
-        return max(0, held - sum(node.stays(resource) for node in top))
+        return max(0, self.tree.held(name, pool) - self._closed(name, pool) - charged)
 
     def _closed(self, name: str, pool: str) -> int:
         """What is kept closed where victims are leaving, beyond what beneficiaries hold: once they are gone it is to be had."""
@@ -334,31 +307,8 @@ class FairShares:
         )
 
 
-def _most_requested(siblings: Sequence[QueueNode], requests: dict[str, dict[str, int]], resource: str) -> int:
-    """What queues ask for of a resource together at most, whatever their limits are."""
-    return sum(max(requests[node.name].get(resource, 0), node.foreign.get(resource, 0)) for node in siblings)
-
-
-def _weights(siblings: Sequence[QueueNode], resource: str) -> list[int | None]:
-    """By what the capacity beyond guarantees is divided among siblings; None for all where none of them gives a weight.
-
-    Percentages are of that capacity; siblings without one divide the rest of it.
-    """
-    named = [node.named.get(resource) for node in siblings]
-    if not any(each is not None and (each.weight is not None or each.weight_percent is not None) for each in named):
-        return [None] * len(named)
-    percents = [each.weight_percent if each is not None else None for each in named]
-    others = [1 if each is None or each.weight is None else each.weight for each in named]
-    together = sum(other for other, percent in zip(others, percents, strict=True) if percent is None)
-    rest = max(0, _ALL - sum(percent or 0 for percent in percents))
-    if rest == _ALL:
-        return list(others)
-    return [
-        rest * other if percent is None else percent * max(1, together) for other, percent in zip(others, percents, strict=True)
-    ]
-
-
-_ALL = 100_000  # thousandths of a percent
+def _disputed(share: Shares) -> frozenset[str]:
+    return frozenset(name for scarce in share.values() for name in scarce)
 
 
 def _entitled(node: QueueNode, scarce: dict[str, int]) -> dict[str, int]:
