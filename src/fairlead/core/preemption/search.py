@@ -18,7 +18,6 @@ import numpy as np
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core import allocation
 from fairlead.core.gang_topology import could_hold, near_of
-from fairlead.core.model.arrays import Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.pods import Near
 from fairlead.core.pods import amounts
@@ -27,6 +26,7 @@ from fairlead.core.pods.tasks import Task, TaskState, Unit, rankings_of
 from fairlead.core.preemption.candidates import candidates_of
 from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.domain_clearing import fewest, joins_domain, price_of
+from fairlead.core.preemption.may_have import MayHave, may_have_any, rows_by_shape, where_victims_help
 from fairlead.core.preemption.network_devices import elsewhere
 from fairlead.core.preemption.node_clearing import clear
 from fairlead.core.preemption.planned_victims import PlannedVictims
@@ -92,6 +92,8 @@ def preempt(
 def _by_rules(preemption: PreemptionPolicy) -> Plan | None:
     state, unit = preemption.state, preemption.unit
     if len(unit.tasks) == 1:
+        if not may_have_any(state, unit):
+            return _for_gang(preemption) if _only_limits_exclude(state, unit, {}) else None
         return _for_one(preemption)
     near = near_of(state, unit)
     return _for_gang(preemption) if near is None or not near.required else _in_one_domain(preemption, near)
@@ -164,7 +166,7 @@ def _for_one(preemption: PreemptionPolicy) -> Plan | None:
     """The cheapest node for a single pod: each candidate is solved exactly, then compared."""
     state, unit = preemption.state, preemption.unit
     task = unit.tasks[0]
-    may_have = _MayHave(state, task)
+    may_have = MayHave(state, task)
     others = elsewhere(state, unit.tasks)
     best: tuple[tuple[object, ...], int, list[Preemptible]] | None = None
     examined = 0
@@ -201,26 +203,6 @@ def _for_one(preemption: PreemptionPolicy) -> Plan | None:
     if best is None:
         return _for_gang(preemption) if _only_limits_exclude(state, unit, tried) else None
     return _on_row(preemption, *best[1:])
-
-
-class _MayHave:
-    """Whether a task may have a row, whatever is there now. Most often only the first that is asked about is of interest: from
-    the second on all are found at once.
-    """
-
-    def __init__(self, state: ClusterState, task: Task) -> None:
-        self._state, self._task = state, task
-        self._first: tuple[int, bool] | None = None
-        self._all: Mask | None = None
-
-    def __call__(self, row: int) -> bool:
-        if self._all is None:
-            if self._first is None:
-                self._first = row, bool(_may_have(self._state, self._task, slice(row, row + 1))[0])
-            if self._first[0] == row:
-                return self._first[1]
-            self._all = _may_have(self._state, self._task)
-        return self._all.item(row)
 
 
 def _on_row(preemption: PreemptionPolicy, row: int, chosen: list[Preemptible]) -> Plan | None:
@@ -304,7 +286,9 @@ def _for_gang(preemption: PreemptionPolicy) -> Plan | None:
     core = unit.core()
     fits = _fit_of(state, core)
     limited = _limited(state, core)
-    found = fewest(preemption, core, _by_shape(state, core), fits) if joins_domain(core) and not limited else None
+    if not limited and not may_have_any(state, core):
+        return None
+    found = fewest(preemption, core, rows_by_shape(state, core), fits) if joins_domain(core) and not limited else None
     if found is None:
         found = _cheapest(preemption, core, fits, limited=limited)
     if found is None or preemption.in_vain([task for _, victim in found for task in victim.tasks]):
@@ -334,7 +318,7 @@ def _for_gang(preemption: PreemptionPolicy) -> Plan | None:
 def _cheapest(preemption: PreemptionPolicy, core: Unit, fits: Callable[[], bool], *, limited: bool) -> list[Preemptible] | None:
     """The victims for a gang: down the list of the cheapest, or else row by row, or in sets; None: there are none."""
     state = preemption.state
-    source = victims_of(state).in_order(preemption, None if limited else _where(state, core))
+    source = victims_of(state).in_order(preemption, None if limited else where_victims_help(state, core))
     first = _enough(state, core, source)
     found = _down_the_list(state, first, source, fits) if first is not None else None
     reclaims = not limited and (preemption.entitled or preemption.reclaims_from_users)
@@ -401,7 +385,7 @@ def _by_subsets(preemption: PreemptionPolicy, core: Unit) -> tuple[list[Preempti
     there = victims_of(state).rows(preemption)
     if not there:
         return None  # without victims no set of them is any use
-    rows = np.flatnonzero(np.logical_or.reduce(list(_by_shape(state, core).values()))).tolist()
+    rows = np.flatnonzero(np.logical_or.reduce(list(rows_by_shape(state, core).values()))).tolist()
     if len(core.tasks) > 1:
         fits = _fit_of(state, core)
         return search(preemption, core, [rows] if len(rows) <= _ROWS_TOGETHER else [], lambda _: fits())
@@ -420,7 +404,7 @@ def _by_subsets(preemption: PreemptionPolicy, core: Unit) -> tuple[list[Preempti
 def _row_by_row(preemption: PreemptionPolicy, core: Unit) -> list[Preemptible] | None:
     """The victims for a gang where whole rows are cleared; of one that must share a domain, where that costs least."""
     state = preemption.state
-    rows = _by_shape(state, core)
+    rows = rows_by_shape(state, core)
     groups = kin(core.tasks)
     if not groups:
         return clear(preemption, core, rows)
@@ -443,34 +427,9 @@ def _limited(state: ClusterState, core: Unit) -> bool:
     return refused is not None or queues.limits.limited_by_row(first.queue)
 
 
-def _where(state: ClusterState, core: Unit) -> Mask | None:
-    """The rows where victims help a gang that no limit keeps out; None: all of them."""
-    where: Mask = np.logical_or.reduce(list(_by_shape(state, core).values()))
-    others = elsewhere(state, core.tasks)
-    if others is not None:
-        where[sorted(others.rows)] = True
-    return None if where.all() else where
-
-
-def _by_shape(state: ClusterState, core: Unit) -> dict[int, Mask]:
-    """By shape number, the rows that members may have, whatever is there now."""
-    return {task.shape.number: _may_have(state, task) for task in {task.shape.number: task for task in core.tasks}.values()}
-
-
-def _may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mask:
-    """For each of these rows, or of all, whether it admits a task and is not reserved for others, whatever is there now."""
-    rows = rows or slice(0, state.nodes.count)
-    admitted = task.ranking.admitted(rows) & state.nodes.open[rows]
-    closed = state.reserved.closed(task) if state.reserved.holds else None
-    near = task.shape.spec.near
-    if near is not None and (far := state.network.closed_to_all(near)) is not None:
-        closed = far if closed is None else closed | far
-    return admitted if closed is None else admitted & ~closed[rows]
-
-
 def _enough(state: ClusterState, core: Unit, source: Iterator[Preemptible]) -> list[Preemptible] | None:
     """The first victims that could be enough, by amounts alone: what all nodes have free, and what these hold."""
-    where = _where(state, core) if near_of(state, core) is not None else None
+    where = where_victims_help(state, core) if near_of(state, core) is not None else None
     rows = slice(0, state.nodes.count) if where is None else np.flatnonzero(where).tolist()
     missing = amounts.lacking(state.nodes, rows, amounts.asked_by(core.tasks))
     victims, freed = list[Preemptible](), dict[int, int]()
