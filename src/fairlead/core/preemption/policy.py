@@ -242,13 +242,13 @@ class PreemptionPolicy:
             for resource, amount in self.state.queues.tree.charge_at(victim.shape, victim.row):
                 less[resource] = less.get(resource, 0) + amount
 
-    def in_scope(self, other: QueueNode) -> bool:
+    def _in_scope(self, other: QueueNode) -> bool:
         """Whether the unit's class lets it preempt work of a queue that ranks lower."""
         return self.queue.within_scope(self.service.scope, other)
 
     def reaches(self, other: QueueNode) -> bool:
         """Whether anything of a queue may be preempted at all."""
-        return self.in_scope(other) or self.express or self.may_reclaim_from(other)
+        return self._in_scope(other) or self.express or self.may_reclaim_from(other)
 
     def may_reclaim_from(self, other: QueueNode) -> bool:
         """Whether it may reclaim from a queue, now or once others below the queues above its own were evicted."""
@@ -310,21 +310,21 @@ class PreemptionPolicy:
             return None
         if self.state.departures.spares(task, self.state.services.now):
             return None
-        reason = self.reason_by_kind(task)
+        reason = self._reason_by_kind(task)
         if reason is None or not self._wide or task.queue == self.queue.name:
             return reason
         return None if self._cycle.in_vain(task) else reason
 
-    def reason_by_kind(self, task: Task) -> PreemptionReason | None:
+    def _reason_by_kind(self, task: Task) -> PreemptionReason | None:
         """Why work of a task's kind may be preempted at all, or None if it may not: the same for all of the kind."""
         if not self.state.services.is_preemptible(task):
             return None
         return self._reason_of(task, self.state.queues.queues[task.queue])
 
-    def reason_of_kind(self, kind: Kind) -> PreemptionReason | None:
+    def _reason_of_kind(self, kind: Kind) -> PreemptionReason | None:
         """The same of a kind of which all are alike; asked once."""
         if kind not in self._of_kinds:
-            self._of_kinds[kind] = self.reason_by_kind(kind.victims[-1].tasks[0])
+            self._of_kinds[kind] = self._reason_by_kind(kind.victims[-1].tasks[0])
         return self._of_kinds[kind]
 
     def reason_for_victim(self, victim: Victim) -> PreemptionReason | None:
@@ -332,7 +332,7 @@ class PreemptionPolicy:
         tasks, kind = victim.tasks, victim.kind
         if not kind.alike:
             return self.reason_for_all(tasks)
-        reason = self.reason_of_kind(kind)
+        reason = self._reason_of_kind(kind)
         if reason is None or (self._wide and kind.queue != self.queue.name):
             return reason and self.reason_for_all(tasks)
         if tasks[0].gang is not None and tasks[0].gang is self.unit.gang:
@@ -346,12 +346,12 @@ class PreemptionPolicy:
         """Whether any of a kind may be preempted for a reason, or for any; or must be asked about one by one."""
         if not kind.alike:
             return True
-        reason = self.reason_of_kind(kind)
+        reason = self._reason_of_kind(kind)
         return reason is not None and (wanted in (None, reason) or (self._wide and kind.queue != self.queue.name))
 
     def may_only_take_later(self, kind: Kind) -> bool:
         """Whether any of a kind may be preempted only once others were: its queue holds no more than its share by now."""
-        if not kind.alike or self._wide or self.reason_of_kind(kind) is not PreemptionReason.SHARE:
+        if not kind.alike or self._wide or self._reason_of_kind(kind) is not PreemptionReason.SHARE:
             return False
         return not self._reclaims_now(self.state.queues.queues[kind.queue])
 
@@ -360,7 +360,7 @@ class PreemptionPolicy:
         unit, services = self.unit, self.state.services
         service = services.of(task)
         level = services.level(task) if service.levels else 0
-        near = self.in_scope(other)
+        near = self._in_scope(other)
         if near and task.pod.elastic and task.pod.priority <= unit.priority and task.gang is not None and task.gang.spares():
             return PreemptionReason.ELASTIC
         if (

@@ -61,7 +61,7 @@ class Requests:
         self._tree = tree
         self._charged = charged
         self._place = (-1, 0)  # in what was charged
-        self._version = -1  # of the tree
+        self._hung = -1  # version of which queue is below which
         self._found: dict[str, Amounts] = {}
         self._beyond: dict[QueueNode, Amounts] = {}  # what is counted each time, of classes below a queue
         self._waiting: dict[QueueNode, Amounts] = {}  # of the classes that are counted, of a queue and those below it
@@ -103,8 +103,8 @@ class Requests:
         others = charged.since(self._place)
         touched = dict.fromkeys(others) if others is not None else None
         self._place = charged.place
-        if tree.version != self._version or len(self._found) != len(tree.queues):
-            self._version, self._nodes, touched = tree.version, (-1, -1), None
+        if tree.hung != self._hung or len(self._found) != len(tree.queues):
+            self._hung, self._nodes = tree.hung, (-1, -1)
         if versions != self._nodes or totals != self._totals:
             self._nodes, self._totals, touched = versions, totals, None
             self._waiting.clear()

@@ -51,10 +51,12 @@ class _Siblings:
         self.asked[node] = amount
         return before
 
-    def stay(self, node: QueueNode, amount: int) -> None:
-        """A sibling holds so much that is not about to leave."""
-        self.staying += amount - self.stays.get(node, 0)
-        self.stays[node] = amount
+    def stay(self, nodes: Iterable[QueueNode], resource: str) -> None:
+        """Note what siblings hold that is not about to leave."""
+        for node in nodes:
+            amount = node.used.get(resource, 0) - node.leaving.get(resource, 0)
+            self.staying += amount - self.stays.get(node, 0)
+            self.stays[node] = amount
 
 
 class SiblingShares:
@@ -75,6 +77,7 @@ class SiblingShares:
         self._resources: list[str] = []
         self._versions: tuple[object, ...] = ()
         self._plain = False
+        self._anew = True  # all is divided, and nothing was
         self._dirty: dict[QueueNode | None, list[QueueNode]] = {}  # by what is above them
         self._changed: dict[str, None] = {}
         self._now = 0.0
@@ -88,13 +91,15 @@ class SiblingShares:
         may be another than at the last time, with all above them; None: all.
         """
         tree, self._requests, self._now, self._changed = self._tree, requests, now, {}
-        versions = tree.version, tuple(tree.nodes.gpu_resources), bool(self._policy.usage_half_life)
+        nodes = tree.nodes
+        versions = tree.version, *nodes.gpu_resources, len(nodes.resources), bool(nodes.partitions)
         if touched is None or not self._plain or versions != self._versions:
             self._versions, old = versions, self.share
             self._begin()
             self._divide()
-            return [name for name in {**old, **self.share} if old.get(name) != self.share.get(name)]
-        self._dirty = {}
+            same = self.share == old
+            return () if same else [name for name in {**old, **self.share} if old.get(name) != self.share.get(name)]
+        self._dirty, self._anew = {}, False
         for node in touched:
             self._count(node)
             self._dirty.setdefault(node.parent, []).append(node)
@@ -112,9 +117,10 @@ class SiblingShares:
         self.share = {}
         self._known.clear()
         self._children.clear()
-        self._asking, self._dirty = 0, {}
-        for _, node in sorted(tree.queues.items()):
-            self._count(node)
+        asking = [node for name, node in sorted(tree.queues.items()) if self._requests.get(name)]
+        for node in asking:
+            self._children.setdefault(node.parent, {})[node] = None
+        self._asking, self._dirty, self._anew = len(asking), {}, True
 
     def _count(self, node: QueueNode) -> None:
         """Note whether a queue asks for anything."""
@@ -139,8 +145,8 @@ class SiblingShares:
     def _divide_one(self, resource: str) -> None:
         tree, capped = self._tree, self._capped(resource)
         root = self._of(resource, None)
-        for node in self._dirty_in(root, None):
-            root.stay(node, node.stays(resource))
+        if resource in tree.nodes.resources or tree.nodes.partitions or "@" in resource:
+            root.stay(self._dirty_in(root, None), resource)  # else nothing of it is held by other schedulers' pods either
         pending: list[tuple[QueueNode | None, int]] = [(None, tree.usable(resource) - self._foreign(resource, root.staying))]
         while pending:
             parent, amount = pending.pop()
@@ -183,6 +189,11 @@ class SiblingShares:
     def _ask(self, group: _Siblings, dirty: Iterable[QueueNode], resource: str, amount: int) -> bool:
         """Ask siblings anew, by which a group has so much to divide. Whether their shares are the same."""
         shares, unit = group.shares, self._tree.scale(resource)
+        if group.amount is None:
+            requests, group.amount = self._requests, amount
+            group.asked = {node: max(requests[node.name].get(resource, 0), node.foreign.get(resource, 0)) for node in dirty}
+            group.together = sum(group.asked.values())
+            return False
         same = shares is not None and group.amount == amount and not group.fixed
         group.amount = amount
         for node in dirty:
@@ -210,7 +221,10 @@ class SiblingShares:
             if name not in shares:
                 self._set(name, resource, None)
         for claim in claims:
-            self._set(claim.name, resource, shares[claim.name] if claim.request else None)
+            if not self._anew:
+                self._set(claim.name, resource, shares[claim.name] if claim.request else None)
+            elif claim.request:
+                self.share.setdefault(claim.name, {})[resource] = shares[claim.name]
         group.shares = shares
         return True
 

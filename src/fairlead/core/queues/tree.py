@@ -35,6 +35,7 @@ class QueueTree:
         self.changed: dict[PendingClass, None] = {}  # in which more or fewer units wait, or for another reason; see `requests`
         self.emptied: dict[PendingClass, None] = {}  # in which nothing waited any more at some time since it was cleared
         self.version = 0  # of which queue is below which, and of their quotas and limits
+        self.hung = 0  # version of which queue is below which
         self._children: tuple[int, dict[QueueNode | None, list[QueueNode]]] = (-1, {})  # as of a version
         self._totals = -1  # for which capacity of the nodes percentages were worked out
         # By the victim's uid: placeholders for what it fills beyond what was given away.
@@ -105,6 +106,7 @@ class QueueTree:
         """Put a queue under another one, or at the root (None)."""
         node.parent = parent
         self.version += 1
+        self.hung += 1
         for each in self.queues.values():
             path = [each]
             while (above := path[-1].parent) is not None:
