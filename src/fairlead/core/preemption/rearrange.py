@@ -362,7 +362,7 @@ class _Last:
         rows = self._rows.get((ranking.shape.number, own))
         if rows is None:
             fits = ranking.keys() >= 0
-            kept = None if own else self._state.reserved.kept_from_all(_reserved_for_none(ranking))
+            kept = None if own else self._state.reserved.closed_to_moved(_reserved_for_none(ranking))
             rows = self._rows[ranking.shape.number, own] = np.flatnonzero(fits if kept is None else fits & ~kept).tolist()
         return rows
 
@@ -379,7 +379,7 @@ def _largest_first(task: Task) -> tuple[int, int, int, int, str]:
 
 def closed_to_moved(state: ClusterState, task: Task) -> Mask | None:
     """The rows that a moved pod may not have: reserved for other work, or in a pool whose limit its queue has reached."""
-    kept = state.reserved.closed(_reserved_for_none(task.ranking)) if state.reserved.holds else None
+    kept = state.reserved.closed_to_moved(_reserved_for_none(task.ranking)) if state.reserved.holds else None
     full = state.queues.limits.closed(task) if state.queues.tree.by_row else None
     return full if kept is None else kept if full is None else kept | full
 

@@ -229,16 +229,24 @@ class Reservations:
         """For each row whether it is kept from a task; None if none is."""
         return self._closed_by(self.against(task), task)
 
+    def closed_to_moved(self, task: Task) -> Mask | None:
+        """The same of a pod that is moved: it gets nothing that is reserved for others, and its queue holds no more than before.
+
+        So it stays, whatever else leaves its place. task: of its shape, and of no queue.
+        """
+        holds = [hold for hold in self.holds.values() if hold.rows and (hold.given is None or not self._lets(hold, task))]
+        return self._closed_by(holds, task, moved=True)
+
     def closed_by_administrators(self, task: Task) -> Mask | None:
         """The same of what administrators reserve, whatever is reserved for units that wait."""
         return self._closed_by([hold for hold in self.against(task) if hold.given is not None], task) if self.given else None
 
-    def _closed_by(self, against: list[Hold], task: Task) -> Mask | None:
+    def _closed_by(self, against: list[Hold], task: Task, *, moved: bool = False) -> Mask | None:
         if not against:
             return None
         closed, demand = np.zeros(self.nodes.count, np.bool_), self._demand(task.shape)
         for hold in against:
-            if self.exhausts(hold, task) is not None:
+            if not moved and self.exhausts(hold, task) is not None:
                 closed[:] = True
                 break
             for row in hold.rows:
@@ -270,14 +278,6 @@ class Reservations:
         moved = isinstance(task, Placeholder) and task.moved  # nothing is reserved for what moves
         holds = [hold for hold in self.holds.values() if hold.devices is not None]
         return [hold.devices for hold in holds if hold.devices is not None and (moved or not self._lets(hold, task))]
-
-    def kept_from_all(self, task: Task) -> Mask | None:
-        """The same for a task of no queue, as far as it stays so whatever else leaves its place: the fewer hold something, the
-        fewer would be served before what a hold is for. What the task's own queue holds must not matter.
-        """
-        if any(hold.unit is not None and hold.unit.tasks[0].queue == task.queue for hold in self.holds.values()):
-            return None
-        return self.closed(task) if self.holds else None
 
     def exhausts(self, hold: Hold, task: Task) -> QueueNode | None:
         """The queue that may not hold both a task and the head for which a hold is; None if all on their paths may."""
