@@ -123,7 +123,7 @@ def _next(state: ClusterState, now: float) -> Unit | None:
         if unit is None and go_on(state, now):
             unit = _first(state, now)
         if unit is None:
-            state.queues.waiting.backoff.end()
+            state.queues.waiting.close_backoff(end=True)
             return None
         pending_class = pending_class_of(unit)
         if pending_class is None:

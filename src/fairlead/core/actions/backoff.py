@@ -105,6 +105,6 @@ def try_again(state: ClusterState, pending_class: PendingClass) -> None:
         with state.isolation.guard("requeue", pending_class):
             waiting.requeue(pending_class, for_a_place=True)
     elif not waiting.backoff.holds_any():
-        waiting.backoff.close()
+        waiting.close_backoff()
     else:
         waiting.backoff.pass_over(pending_class)

@@ -154,7 +154,7 @@ def requeue(state: ClusterState, now: float) -> None:
         _check_groups(state, rows, queues, now)
     _check_all(state, waiting.others, rows, queues)
     with guard("requeue"):
-        waiting.offer_backoff(rows)
+        waiting.offer_backoff(rows, express=state.services.any_express)
 
 
 def _check_groups(state: ClusterState, rows: list[int], queues: set[str], now: float) -> None:

@@ -131,14 +131,20 @@ def regroup(state: ClusterState) -> None:
     """What is alike depends on what shares and quotas are about."""
     known = state.queues.waiting.without_victims
     facts = known.facts_of(state.queues.fair.names_version)
+    if known.grouped_by is facts:
+        return
+    complete = True
     for group in known.groups():
         for each in list(known.alike(group)):
             of_queue = facts.get(group.node)
             if of_queue is not None and of_queue.names == group.alike.names:
                 break
             unit = each.first()
-            if unit is not None and (now := _group(state, each, unit)) != group:
+            if unit is None:
+                complete = False  # limits stop all its users for now
+            elif (now := _group(state, each, unit)) != group:
                 known.add(each, now)
+    known.grouped_by = facts if complete else None
 
 
 def with_victims(state: ClusterState, now: float) -> Iterator[Group]:
@@ -188,7 +194,7 @@ def _may_have_some(state: ClusterState, group: Group) -> bool:
         return True
     if node.priorities and min(node.priorities) < alike.priority:
         return True
-    return facts.scarce and may_claim(state, node, alike.charge)
+    return facts.scarce and may_claim(state, node, alike.charge) and state.queues.lenders.any_beside(node.path)
 
 
 def _facts(state: ClusterState, node: QueueNode, unit: Unit) -> Facts:

@@ -29,6 +29,7 @@ class BackoffClasses:
         self._nodes = nodes
         self._lines: dict[QueueNode, BackoffLines] = {}
         self._numbers: dict[int, BackoffLines] = {}
+        self._opened: list[BackoffLines] = []  # of which something is eligible, or was
         self._last = 0
         self.versions: tuple[int, ...] = ()
         self.rows: set[int] = set()
@@ -79,17 +80,17 @@ class BackoffClasses:
         """Whether a class is in backoff and is still to be tried in this pass, if a row holds it then."""
         return pending_class in self and self._lines[pending_class.queue].is_eligible(pending_class)
 
-    def list_rows(self, rows: Sequence[int]) -> list[QueueNode]:
-        """Rows gained capacity: what one of them holds now is eligible. Returns the queues of which more is."""
+    def list_rows(self, rows: Sequence[int]) -> list[BackoffLines]:
+        """Rows gained capacity: what one of them holds now is eligible. Returns those of which more is."""
         if not self._lines or not rows:
             return []
         self.rows.update(rows)
         numbers = self.columns.list_rows(rows)
         found = [self._numbers[number] for number in numbers]
         for lines in found:
-            lines.open_up()
-            lines.node.touch()
-        return [lines.node for lines in found]
+            lines.open = lines.stale = True
+        self._opened += found
+        return found
 
     def first(self, node: QueueNode) -> Unit | None:
         """The first unit of what is eligible of a queue."""
@@ -111,15 +112,14 @@ class BackoffClasses:
             self.columns.shut(slot)
         pending_class.queue.touch()
 
-    def close(self) -> None:
-        """Nothing is eligible."""
+    def close(self) -> list[QueueNode]:
+        """Nothing is eligible. Returns the queues of which something was."""
         self.columns.shut_all()
-        for lines in self._lines.values():
+        closed = []
+        for lines in self._opened:
             if lines.open:
-                lines.close()
+                lines.open = False
+                closed.append(lines.node)
                 lines.node.touch()
-
-    def end(self) -> None:
-        """All that these rows help was tried."""
-        self.rows.clear()
-        self.close()
+        self._opened.clear()
+        return closed

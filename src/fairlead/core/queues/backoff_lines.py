@@ -6,6 +6,7 @@ age. The order lasts while rows come and go: what is not eligible is put aside o
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from heapq import heapify, heappop, heapreplace
 
@@ -75,14 +76,20 @@ class _Level:
 
 
 class BackoffLines:
-    """The lines of one queue's classes in backoff. number: of the queue, in the columns."""
+    """The lines of one queue's classes in backoff. number: of the queue, in the columns.
+
+    open: whether some are eligible; stale: they are not in order yet. came: how many classes came; oldest: no unit is older.
+    """
 
     def __init__(self, node: QueueNode, columns: BackoffColumns, number: int) -> None:
         self.node = node
         self.number = number
         self._columns = columns
         self.classes: dict[PendingClass, list[int]] = {}  # slots of their lines
-        self.open = False  # whether some are eligible
+        self.open = False
+        self.stale = False
+        self.came = 0
+        self.oldest = math.inf
         self._levels: dict[Precedence, _Level] = {}
         self._order: list[Precedence] = []
         self._entered = 0
@@ -90,6 +97,7 @@ class BackoffLines:
     def add(self, pending_class: PendingClass) -> None:
         """A class is in backoff; no row that gained capacity before helps it."""
         slots = self.classes[pending_class] = []
+        self.came += 1
         level = self._levels.get(pending_class.precedence)
         if level is None:
             level = self._levels[pending_class.precedence] = _Level(self.node.users, self._columns)
@@ -100,6 +108,7 @@ class BackoffLines:
                 slot = self._columns.put(line, unit, self.number)
                 slots.append(slot)
                 self._entered += 1
+                self.oldest = min(self.oldest, unit.rank.created)
                 level.add(line, unit, slot, self._entered)
 
     def remove(self, pending_class: PendingClass) -> None:
@@ -118,19 +127,13 @@ class BackoffLines:
         """Whether a row that gained capacity had enough for a class, and it was not tried since."""
         return self.open and any(map(self._columns.is_eligible, self.classes[pending_class]))
 
-    def open_up(self) -> None:
-        """More are eligible."""
-        self.open = True
-        for level in self._levels.values():
-            level.open_up()
-
-    def close(self) -> None:
-        """Nothing is eligible."""
-        self.open = False
-
     def first(self) -> Unit | None:
         """The first unit of what is eligible; None if nothing is."""
         if self.open:
+            if self.stale:
+                self.stale = False
+                for level in self._levels.values():
+                    level.open_up()
             for precedence in self._order:
                 unit = self._levels[precedence].first()
                 if unit is not None:

@@ -77,6 +77,16 @@ class Lenders:
             if theirs is not mine:
                 yield theirs, rule.lenders(theirs)
 
+    def any_beside(self, path: Iterable[QueueNode]) -> bool:
+        """Whether there may be such a queue at all: a sibling of one of some queues that holds more than it should."""
+        rules = self.follow().rules
+        for mine in path:
+            for rule in rules:
+                siblings = rule.below.get(mine.parent)
+                if siblings and (len(siblings) > 1 or mine not in siblings):
+                    return True
+        return False
+
     def beside_any(self, path: Iterable[QueueNode]) -> Iterator[QueueNode]:
         """All that lend beside one of some queues, by shares or by quotas; some more than once."""
         for mine in path:

@@ -13,12 +13,14 @@ changes in the queue or below it (`QueueNode.touch`), in what all nodes offer, o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 
 from fairlead.core.model.agenda import SLACK
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.queues.queue_node import Entry, Key, QueueNode, QueuePosition, Step
+
+_MANY = 4  # entries for each that is dropped at once
 
 
 class QueueOrder:
@@ -73,6 +75,35 @@ class QueueOrder:
         found = {id(each): each for node in nodes for each in node.path}
         for each in sorted(found.values(), key=lambda each: -len(each.path)):  # from below
             self._put(each)
+
+    def enlist_least(self, nodes: Iterable[tuple[QueueNode, Key]]) -> None:
+        """Put queues in line with keys that theirs are no less than; the heads of those that are met at the top are determined.
+
+        Queues that are listed already, or have queues below them, are put in their places.
+        """
+        found: dict[int, QueueNode] = {}
+        for node, least in nodes:
+            if node.listed or node.below:
+                found[id(node)] = node
+            else:
+                node.touched = True
+                self._enter(node, least)
+            for each in node.path[1:]:
+                found[id(each)] = each
+        for each in sorted(found.values(), key=lambda each: -len(each.path)):  # from below
+            self._put(each)
+
+    def unlist(self, nodes: Collection[QueueNode]) -> None:
+        """Nothing of these waits that could be tried."""
+        heaps: dict[int, list[Entry]] = {}
+        for node in nodes:
+            node.listed = 0
+            heap = self._top if node.parent is None else node.parent.below
+            heaps[id(heap)] = heap
+        for heap in heaps.values():
+            if len(heap) < _MANY * len(nodes):  # else they are dropped when they are met
+                heap[:] = [entry for entry in heap if entry[1] == entry[2].listed]
+                heapify(heap)
 
     def again(self, changed: QueueNode | None = None) -> None:
         """Shares may have changed: of all queues, or of one that holds less, and those above it."""

@@ -45,7 +45,7 @@ class Queues:
         self.lenders = Lenders(self.tree, self.accounts, self.fair)
         self.limits = Limits(self.tree, self.guarantees)
         self.reclaim = Reclaim(self.fair, self.guarantees)
-        self.waiting = Waiting(self.tree, self.fair, timers)
+        self.waiting = Waiting(self.tree, self.fair, charged, timers)
         self._asked = (-1, False)  # the version of nodes for which pending classes were asked what they ask for
         self.upsert(Queue(DEFAULT_QUEUE))
 

@@ -216,7 +216,8 @@ class SiblingShares:
             return False
         policy = self._policy
         shares = divide(amount, claims, unit, policy.usage_weight if policy.usage_half_life else 0.0)
-        group.fixed = any(weight is None for weight in weights) or any(claim.floor for claim in claims)
+        weighed = None in weights and sum(min(claim.quota or 0, claim.demand) for claim in claims) < amount
+        group.fixed = weighed or any(claim.floor for claim in claims)
         for name in group.shares or ():
             if name not in shares:
                 self._set(name, resource, None)

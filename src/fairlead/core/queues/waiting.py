@@ -16,6 +16,8 @@ from fairlead.core.model.agenda import SLACK, Agenda, Timers
 from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.backoff import BackoffClasses
 from fairlead.core.queues.backoffs import Backoffs
+from fairlead.core.queues.charged import ChargedQueues
+from fairlead.core.queues.least_keys import LeastKeys
 from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
 from fairlead.core.queues.queue_node import PendingClass, QueueNode, QueuePosition, UnitKey, pending_class_of
@@ -50,7 +52,7 @@ class Versions(NamedTuple):
 class Waiting:
     """All units that wait, and the order in which they are served."""
 
-    def __init__(self, tree: QueueTree, fair: FairShares, timers: Timers) -> None:
+    def __init__(self, tree: QueueTree, fair: FairShares, charged: ChargedQueues, timers: Timers) -> None:
         self.tree = tree
         self.fair = fair
         self.order = QueueOrder(tree.queues, self._first, fair.dominant_share_with, lambda: tree.nodes.totals_version)
@@ -67,6 +69,7 @@ class Waiting:
         self.unlisted: list[tuple[PendingClass, Exception]] = []  # could not be put in order, and why
         self.backing_off = Backoffs(timers)
         self.backoff = BackoffClasses(tree.nodes)  # of the unschedulable: those that nothing but a free place helps
+        self._least = LeastKeys(tree, fair, charged)
         self.others: set[PendingClass] = set()  # of the unschedulable: all others
         self.without_victims = WithoutVictims(timers)  # of the unschedulable: those for which victims are not searched for
         self.policies = 0  # version of queues and classes of service
@@ -161,12 +164,27 @@ class Waiting:
         if known is None or known > at:
             self._requeues.put(pending_class, at)
 
-    def offer_backoff(self, rows: Sequence[int]) -> None:
-        """Rows gained capacity: classes in backoff that one of them may hold stand in line."""
-        nodes = self.backoff.list_rows(rows)
-        for node in nodes:
-            node.blocked = None
-        self.order.enlist_all(nodes)
+    def offer_backoff(self, rows: Sequence[int], *, express: bool) -> None:
+        """Rows gained capacity: classes in backoff that one of them may hold stand in line. express: there may be such work."""
+        opened = self.backoff.list_rows(rows)
+        for lines in opened:
+            if lines.node.blocked is not None:
+                lines.node.blocked = None
+                self.order.enlist(lines.node)
+        if express:
+            for lines in opened:
+                lines.node.touch()
+            self.order.enlist_all([lines.node for lines in opened])
+            return
+        self._least.follow()
+        self.order.enlist_least([(lines.node, self._least.of(lines)) for lines in opened])
+
+    def close_backoff(self, *, end: bool = False) -> None:
+        """No row holds any class in backoff. end: all that these rows help was tried."""
+        if end:
+            self.backoff.rows.clear()
+        closed = self.backoff.close()
+        self.order.unlist([node for node in closed if node.listed and not node.below and node.lines.first() is None])
 
     def renew_reasons(self, now: float) -> None:
         """If a node came, went or changed: why classes have no place may be another by now, though none has one.

@@ -80,6 +80,7 @@ class WithoutVictims:
         self._due: Agenda[Group] = timers.agenda("victims")  # groups that something happened to while they rested
         self._facts: dict[QueueNode, Facts] = {}
         self._facts_for = -1
+        self.grouped_by: dict[QueueNode, Facts] | None = None  # what was known of queues when all were grouped
         self._vain: dict[Group, list[Unit]] = {}
         self._vain_at: tuple[float, ...] = ()
 
