@@ -8,13 +8,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fairlead.api.names import AI_PROFILE, KUBERNETES_PROFILE
 from fairlead.core import invariants
-from fairlead.core.allocation import lay_out
 from fairlead.core.model.nodes import NodePool, Taint
 from fairlead.core.model.pods import AffinityTerm, HostPort, SpreadConstraint
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Evict, Place, Preempt
+from fairlead.core.pods.layout import lay_out
 from fairlead.core.pods.scores import STRATEGIES
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.cluster import ClusterState

@@ -28,6 +28,7 @@ _KEPT = (
     "maxLength",
     "minItems",
     "maxItems",
+    "maxProperties",
     "format",
     "x-kubernetes-preserve-unknown-fields",
     "x-kubernetes-list-type",

@@ -187,6 +187,8 @@ EXPECTED_DURATION_ANNOTATION: Final = "fairlead.dev/expected-duration"
 MAX_WAIT_CONDITION: Final = "MaxWaitExceeded"
 
 GPU_FRACTION_ANNOTATION: Final = "fairlead.dev/gpu-fraction"
+SHARED_RESOURCES_ANNOTATION: Final = "fairlead.dev/shared-resources"
+"""What a pod takes of what the nodes of a pool share: `storage-bandwidth=2G,...`."""
 PRESSURE_ANNOTATION: Final = "fairlead.dev/pressure"
 """On a pod: shares of its node's memory bandwidth, PCIe, network and disks that it uses: `memoryBandwidth=40%,pcie=5%`."""
 MEASURED_PRESSURE_ANNOTATION: Final = "fairlead.dev/measured-pressure"

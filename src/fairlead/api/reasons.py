@@ -16,6 +16,7 @@ class ReasonCode(StrEnum):
     LIMIT_EXCEEDED = "LimitExceeded"
     USER_LIMIT = "UserLimit"
     RESOURCES = "Resources"
+    SHARED_RESOURCES = "SharedResources"
     NODE_AFFINITY = "NodeAffinity"
     TAINTS = "Taints"
     TOPOLOGY = "Topology"

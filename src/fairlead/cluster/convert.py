@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from fairlead.api import names, pressure, quantity, spans
+from fairlead.api import names, pressure, quantity, shared_resources, spans
 from fairlead.api.kinds import pod_group
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
@@ -68,6 +68,8 @@ def pod(
     wanted, unsized = _requested(view, workloads if profile == names.KUBERNETES_PROFILE else None, complaints)
     if names.PRESSURE_ANNOTATION in annotations:
         wanted = _pressing(wanted, annotations[names.PRESSURE_ANNOTATION], complaints)
+    if names.SHARED_RESOURCES_ANNOTATION in annotations:
+        wanted = _sharing(wanted, annotations[names.SHARED_RESOURCES_ANNOTATION], complaints)
     status = view.status or _NO_STATUS
     owner = next((each for each in metadata.owner_references or () if each.controller), None)
     conditions = status.conditions or ()
@@ -139,6 +141,16 @@ def _pressing(spec: PodSpec, text: str, complaints: list[str]) -> PodSpec:
         complaints.append(f"annotation {names.PRESSURE_ANNOTATION}: {error}")
         return spec
     return msgspec.structs.replace(spec, pressure=found) if found else spec
+
+
+def _sharing(spec: PodSpec, text: str, complaints: list[str]) -> PodSpec:
+    """A spec with what an annotation takes of what the nodes of a pool share."""
+    try:
+        found = shared_resources.read(text)
+    except QuantityError as error:
+        complaints.append(f"annotation {names.SHARED_RESOURCES_ANNOTATION}: {error}")
+        return spec
+    return msgspec.structs.replace(spec, shared=found) if found else spec
 
 
 @lru_cache(maxsize=8192)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from fairlead.api import names, quantity, spans
+from fairlead.api import names, quantity, shared_resources, spans
 from fairlead.api.kinds.common import LabelSelector
 from fairlead.api.kinds.queue import JobLimits, QueueStatus
 from fairlead.api.kinds.queue import UserLimits as LimitsOfUsers
@@ -200,7 +200,11 @@ def node_pool(view: views.NodePool) -> NodePool:
         twice = next((each for each in given if given.count(each) > 1), None)
         if twice is not None:
             raise QuantityError(f"topologyLevels: two levels have the {field} {twice!r}")
-    return NodePool(view.metadata.name, _selected(view.spec.node_selector, "nodeSelector"), levels)
+    try:
+        shared = shared_resources.amounts(view.spec.shared_resources or {})
+    except QuantityError as error:
+        raise QuantityError(f"sharedResources: {error}") from error
+    return NodePool(view.metadata.name, _selected(view.spec.node_selector, "nodeSelector"), levels, shared)
 
 
 def pool_unsupported(view: views.NodePool) -> str:

@@ -17,10 +17,12 @@ from fairlead.core.gang_devices import place_members
 from fairlead.core.gang_topology import ATTEMPTS, Scattered, by_rank, domains_of_all, near_of, neighbourhoods, scattered
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.pods import Near
-from fairlead.core.nodes.whole_domains import first_of, in_order
+from fairlead.core.nodes.shared_resources import wanted_by
+from fairlead.core.nodes.whole_domains import first_of
 from fairlead.core.pods.colocation import Homes, homes, kin
 from fairlead.core.pods.filters.compute_domains import ComputeDomains
 from fairlead.core.pods.filters.network_topology import NetworkTopology
+from fairlead.core.pods.layout import lay_out
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.queues.queue_node import QueueNode
@@ -171,10 +173,18 @@ def fits(state: ClusterState, unit: Unit) -> bool:
 
 def _gang(state: ClusterState, unit: Unit) -> list[Task] | Refused:
     """All of the needed members, then as many of the others as fit."""
+    if state.nodes.shared.declared and _lacks_shared(state, unit):
+        return NoCapacity()
     near = near_of(state, unit)
     if near is None:
         return _gang_anywhere(state, unit)
     return _gang_in_slices(state, unit, near) if gang_slices.divided(unit) else _gang_near(state, unit, near)
+
+
+def _lacks_shared(state: ClusterState, unit: Unit) -> bool:
+    """Whether all pools together have too little left of what the needed members of a unit take of shared resources."""
+    wanted = wanted_by(task.shape.spec.shared for task in unit.tasks[: unit.need])
+    return bool(wanted) and state.nodes.shared.lacks(wanted)
 
 
 def _gang_in_slices(state: ClusterState, unit: Unit, near: Near) -> list[Task] | Refused:
@@ -351,7 +361,13 @@ def _settle_in(state: ClusterState, unit: Unit, home: Homes) -> list[Task] | Ref
             by_shape.setdefault(task.shape.number, []).append(task)
         capacities = {number: _capacity_of(tasks[0].ranking) for number, tasks in by_shape.items()}
         order = sorted(
-            by_shape, key=lambda number: (number not in home.founders, capacities[number], by_shape[number][0].pod.key)
+            by_shape,
+            key=lambda number: (
+                number not in home.founders,
+                -sum(amount for _, amount in by_shape[number][0].shape.spec.shared),  # only some pools have what these take
+                capacities[number],
+                by_shape[number][0].pod.key,
+            ),
         )
         for number in order:
             tasks = by_shape[number]
@@ -460,41 +476,3 @@ def _one_by_one(state: ClusterState, tasks: list[Task], placed: list[Task], outs
         state.reserved.take(task, row)
         placed.append(task)
     return None
-
-
-def lay_out(ranking: Ranking, wanted: int, fill: str, closed: Mask | None = None, places: Ints | None = None) -> list[int]:
-    """Rows for up to `wanted` pods of one shape, found in one pass over all nodes.
-
-    `pack`: nodes that hold most of what is wanted first, so that a gang spans few nodes; among these the best score, and of
-    equal ones those of the first domains of the network by `places`. `spread`: one pod on each node in order of scores, round
-    by round.
-    """
-    keys = ranking.ranked()
-    held = np.minimum(ranking.counts(), wanted)
-    held[keys < 0] = 0
-    if closed is not None:
-        held[closed] = 0
-    rows = np.flatnonzero(held)
-    if not len(rows):
-        return []
-    if fill == "spread":
-        order = rows[np.argsort(-keys[rows])]
-        laid: list[int] = []
-        level = 0
-        while len(laid) < wanted:
-            row_list = order[held[order] > level].tolist()
-            if not row_list:
-                break
-            laid += row_list[: wanted - len(laid)]
-            level += 1
-        return laid
-    most = int(held[rows].max())
-    if most == wanted:
-        full = rows[held[rows] == wanted]
-        at = int(keys[full].argmax()) if places is None else first_of(keys[full], places[full])
-        return [int(full[at])] * wanted
-    order = rows[np.lexsort((-keys[rows], -held[rows])) if places is None else in_order(keys[rows], held[rows], places[rows])]
-    takes = held[order]
-    until = int(np.searchsorted(np.cumsum(takes), wanted)) + 1
-    rows_of: list[int] = np.repeat(order[:until], takes[:until])[:wanted].tolist()
-    return rows_of

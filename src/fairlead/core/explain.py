@@ -14,6 +14,7 @@ import numpy as np
 
 from fairlead.api.names import GPU_SHARING_LABEL
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.api.shared_resources import show
 from fairlead.core.allocation import OverLimit, ReservedForOthers, closed_to, full_pool, reserved_for_others
 from fairlead.core.gang_slices import divided, refusal
 from fairlead.core.gang_topology import Scattered, most, near_of
@@ -23,6 +24,7 @@ from fairlead.core.model.nodes import Node
 from fairlead.core.model.pods import Near
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.node_classes import NodeClass
+from fairlead.core.nodes.shared_resources import wanted_by
 from fairlead.core.pods.colocation import kin
 from fairlead.core.pods.filters import (
     StaticFilter,
@@ -34,6 +36,7 @@ from fairlead.core.pods.filters import (
     resources,
 )
 from fairlead.core.pods.filters.network_topology import NetworkTopology
+from fairlead.core.pods.filters.shared_resources import left
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task, Unit
@@ -41,6 +44,7 @@ from fairlead.core.preemption.reclaimable import Reclaimed, Refused
 from fairlead.core.queues.reservations import Hold
 from fairlead.core.state.cluster import ClusterState
 
+_LISTED = 3  # pools in a message
 _SHARE_NOTHING = "don't share their GPUs"
 
 
@@ -49,7 +53,7 @@ def no_node(state: ClusterState, ranking: Ranking) -> Reason:
 
     Each node is counted under the first filter that rejects it, resources under each that is
     short, as kube-scheduler does. The code is that of the most frequent refusal; `Resources` if
-    any node lacks just free resources, since that is what may change by itself.
+    any node lacks just free resources, since that is what may change by itself; else what pools share.
     """
     nodes, shape = state.nodes, ranking.shape
     complaints: Counter[str] = Counter()
@@ -81,6 +85,8 @@ def no_node(state: ClusterState, ranking: Ranking) -> Reason:
     _count_relations(ranking, complaints, codes)
     if ReasonCode.RESOURCES in codes:
         code = ReasonCode.RESOURCES
+    elif ReasonCode.SHARED_RESOURCES in codes:
+        code = ReasonCode.SHARED_RESOURCES  # the only one of these that may change by itself
     else:
         code = codes.most_common(1)[0][0] if codes else ReasonCode.RESOURCES
     listed = ", ".join(sorted(f"{count} {complaint}" for complaint, count in complaints.items()))
@@ -327,8 +333,34 @@ def _no_slices(state: ClusterState, unit: Unit) -> Reason | None:
     )
 
 
+def _no_shared(state: ClusterState, unit: Unit, *, in_sum: bool) -> Reason | None:
+    """Why pools leave a gang too little of what their nodes share; None: they do not, or (not `in_sum`) it asks for none.
+
+    in_sum: all pools together must have too little.
+    """
+    shared, wanted = state.nodes.shared, wanted_by(task.shape.spec.shared for task in unit.tasks[: unit.need])
+    for name, amount in sorted(wanted.items()):
+        pools = shared.pools_with(name)
+        if not pools:
+            text = f"needs {show(amount)} {name}, but no NodePool has the shared resource {name!r}"
+            return Reason(ReasonCode.SHARED_RESOURCES, text, {"needed": amount}, unit.key)
+        if in_sum and not shared.lacks({name: amount}):
+            continue
+        free = sum(max(0, shared.free((pool, name))) for pool in pools)
+        listed = ", ".join(f"pool {pool} has {left(shared, pool, name)} free" for pool in pools[:_LISTED])
+        listed += f", and {len(pools) - _LISTED} others" if len(pools) > _LISTED else ""
+        text = f"needs {unit.need} pods at once{_spares_of(unit)}, and {show(amount)} {name} for them; {listed}"
+        return Reason(ReasonCode.SHARED_RESOURCES, text, {"needed": amount, "free": free}, unit.key)
+    return None
+
+
 def no_gang(state: ClusterState, unit: Unit) -> Reason:
     """Why the needed members of a gang do not fit together."""
+    return _no_shared(state, unit, in_sum=True) or _no_places(state, unit)
+
+
+def _no_places(state: ClusterState, unit: Unit) -> Reason:
+    """The same, where all pools together have enough left of what their nodes share."""
     near = near_of(state, unit)
     if near is not None and (near.required or divided(unit)) and (stopped := _stopped(unit)) is not None:
         return stopped
@@ -362,6 +394,7 @@ def no_gang(state: ClusterState, unit: Unit) -> Reason:
         text += f" by resources, but {count} of them must share one {topology}, and at most {held} fit in one now"
     elif any(ranking.relations for ranking in rankings.values()):
         text += " by resources, but not with their other constraints (affinity, spread, ports, volumes)"
+        return _no_shared(state, unit, in_sum=False) or Reason(ReasonCode.RESOURCES, text, numbers, unit.key)
     return Reason(ReasonCode.RESOURCES, text, numbers, unit.key)
 
 

@@ -64,6 +64,11 @@ def judge(state: ClusterState, task: Task, nominated: Mapping[str, Iterable[Task
     return _Judge(state, task, nominated).judge()
 
 
+def _place(stop: Stop) -> int:
+    """In which order plugins are asked; what upstream does not have comes last."""
+    return ORDER.index(stop.plugin) if stop.plugin in ORDER else len(ORDER)
+
+
 class _Judge:
     def __init__(self, state: ClusterState, task: Task, nominated: Mapping[str, Iterable[Task]]) -> None:
         self.state = state
@@ -118,7 +123,7 @@ class _Judge:
                 stops.setdefault(
                     mistake.plugin, Stop(mistake.plugin, mistake.message, error=mistake.plugin == "PodTopologySpread")
                 )
-        return min(stops.values(), key=lambda stop: ORDER.index(stop.plugin), default=None)
+        return min(stops.values(), key=_place, default=None)
 
     # -- filters -------------------------------------------------------------------------------
 

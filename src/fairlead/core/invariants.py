@@ -132,6 +132,9 @@ def _neighbours(state: ClusterState, placed: Placed) -> list[str]:
         used = [sum(task.shape.spec.pressure[kind] for task in there if task.shape.spec.pressure) for kind in range(len(KINDS))]
         if nodes.contention.pods[:, row].tolist() != used:
             wrong.append(f"node {nodes.names[row]} counts pressures {nodes.contention.pods[:, row].tolist()}, not {used}")
+    wrong += nodes.shared.problems(
+        (task.shape.spec.shared, row) for row, there in placed.items() for task in there if task.shape.spec.shared
+    )
     if not nodes.tenants.active:
         return wrong
     fresh = Tenants(UndoLog(), nodes.capacity)

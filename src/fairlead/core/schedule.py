@@ -99,6 +99,8 @@ def has_work(state: ClusterState) -> bool:
 def _begin(state: ClusterState, now: float) -> None:
     state.begin(now)
     guard = state.isolation.guard
+    with guard("departures"):
+        state.evictions.follow_pools(now)
     with guard("requeue"):
         cycles.note_bound(state)
     with guard("starts"):

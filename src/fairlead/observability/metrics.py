@@ -26,6 +26,7 @@ class Metric(NamedTuple):
 
 
 _QUEUE, _POOL, _HELD = ("queue",), ("pool",), ("queue", "resource", "pool")
+_SHARED = ("pool", "name")
 
 SCHEDULER: dict[str, Metric] = {
     "fairlead_core_events": Metric("counter", "Cluster events applied to the scheduler's state."),
@@ -89,6 +90,10 @@ SCHEDULER: dict[str, Metric] = {
     "fairlead_pool_nodes_idle": Metric("gauge", "GPU nodes of a pool on which no GPU is allocated.", _POOL),
     "fairlead_pool_gpus": Metric("gauge", "GPUs of a pool.", _POOL),
     "fairlead_pool_gpus_allocated": Metric("gauge", "Allocated GPUs of a pool, fractions included.", _POOL),
+    "fairlead_pool_shared_resource": Metric("gauge", "Amount that the nodes of a pool share.", _SHARED),
+    "fairlead_pool_shared_resource_used": Metric(
+        "gauge", "What pods with nodes of the pool, and places that are held, take of it.", _SHARED
+    ),
     "fairlead_gpus_outside_queues": Metric(
         "gauge", "GPUs of pods that are charged to no queue, because another scheduler or `nodeName` placed them.", ("resource",)
     ),

@@ -39,6 +39,8 @@ def of_snapshot(snapshot: MetricsSnapshot) -> Values:
         yield name, dict(_given((queue.name, read(queue)) for queue in snapshot.queues))
     for name, count in _OF_POOL.items():
         yield name, {(pool.name,): count(pool) for pool in snapshot.pools}
+    yield "fairlead_pool_shared_resource", {(each.pool, each.name): float(each.declared) for each in snapshot.shared}
+    yield "fairlead_pool_shared_resource_used", {(each.pool, each.name): float(each.used) for each in snapshot.shared}
     yield "fairlead_gpus_outside_queues", {(name,): held for name, held in snapshot.outside.items()}
     yield "fairlead_gangs_not_starting", float(snapshot.not_starting)
     yield "fairlead_pending_jobs", {(code,): float(count) for code, count in snapshot.reasons.items()}

@@ -57,6 +57,15 @@ class PoolSnapshot(msgspec.Struct, frozen=True):
     fragmented: float
 
 
+class SharedSnapshot(msgspec.Struct, frozen=True):
+    """What the nodes of a pool share: how much is declared, and how much pods take."""
+
+    pool: str
+    name: str
+    declared: int
+    used: int
+
+
 class MetricsSnapshot(msgspec.Struct, frozen=True):
     """Everything at one time. reasons: code -> jobs that wait for it, as it was reported last.
 
@@ -70,6 +79,7 @@ class MetricsSnapshot(msgspec.Struct, frozen=True):
     reasons: dict[str, int] = {}
     outside: dict[str, float] = {}
     not_starting: int = 0
+    shared: tuple[SharedSnapshot, ...] = ()
 
 
 class MetricsSnapshots:
@@ -105,7 +115,16 @@ def take(state: ClusterState, now: float) -> MetricsSnapshot:
     shown = tuple(_queue(state, node, now, reasons) for _, node in sorted(queues.queues.items()) if node.exists or node.used)
     held = state.belonging.outside()
     outside = {name: held.get(name, 0) / WHOLE for name in state.nodes.gpus_known}
-    return MetricsSnapshot(now, shown, tuple(_pools(state)), dict(reasons), outside, state.starts.failing)
+    return MetricsSnapshot(now, shown, tuple(_pools(state)), dict(reasons), outside, state.starts.failing, _shared(state))
+
+
+def _shared(state: ClusterState) -> tuple[SharedSnapshot, ...]:
+    shared = state.nodes.shared
+    return tuple(
+        SharedSnapshot(pool, name, amount, shared.used.get((pool, name), 0))
+        for pool, declared in sorted(shared.declared.items())
+        for name, amount in declared.items()
+    )
 
 
 def _queue(state: ClusterState, node: QueueNode, now: float, reasons: Counter[str]) -> QueueSnapshot:

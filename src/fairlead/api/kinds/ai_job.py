@@ -15,6 +15,7 @@ from fairlead.api.kinds.common import (
     Kind,
     Metadata,
     RoleTopology,
+    Share,
     StartTimeout,
     Time,
     Topology,
@@ -23,6 +24,7 @@ from fairlead.api.kinds.rules import Rule
 from fairlead.api.kinds.service_class import UtilizationPolicy
 from fairlead.api.kinds.topology_rules import ROLE_RULES, TOPOLOGY_RULES
 from fairlead.api.pressure import PERCENTAGE
+from fairlead.api.shared_resources import MOST, names_rule
 
 _Share = Annotated[str, Rule(pattern=PERCENTAGE, max_length=6)]
 _OF = "as a percentage of its capacity, e.g. 40%."
@@ -52,6 +54,17 @@ class Role(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
         Annotated[
             Pressure,
             Rule(description="What each member uses of what the pods of its node share. Default: learned while jobs run."),
+        ]
+        | None
+    ) = None
+    shared_resources: (
+        Annotated[
+            dict[str, Share],
+            Rule(
+                max_length=MOST,
+                description="What each member takes of what the nodes of its NodePool share, by the names in the NodePool's "
+                "sharedResources, e.g. storage-bandwidth: 2G. It runs only where so much is free.",
+            ),
         ]
         | None
     ) = None
@@ -343,6 +356,10 @@ AI_JOB = Kind(
         (
             "!has(self.successPolicy) || self.successPolicy.roles.all(n, self.roles.exists(r, r.name == n))",
             "successPolicy names a role that does not exist",
+        ),
+        (
+            f"self.roles.all(r, !has(r.sharedResources) || {names_rule('r.sharedResources')})",
+            "names of sharedResources are DNS labels, such as storage-bandwidth",
         ),
         *TOPOLOGY_RULES,
         *ROLE_RULES,

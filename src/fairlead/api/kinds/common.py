@@ -12,6 +12,14 @@ Quantity = Annotated[
     str | int,
     Rule(description="A Kubernetes quantity: a number, optionally with a suffix such as m, Gi or k."),
 ]
+Share = (
+    Annotated[
+        str,
+        Rule(pattern=r"^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$", max_length=64),
+    ]
+    | Annotated[int, Rule(ge=0)]
+)
+"""An amount of what the nodes of a pool share, at least 0."""
 SPAN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
 _AMOUNT = r"^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)(%|[KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
 _PERCENTAGE = r"^(100([.]0*)?|[0-9]{1,2}([.][0-9]*)?)%$"

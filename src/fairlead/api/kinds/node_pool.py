@@ -6,8 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from fairlead.api.kinds.common import SPAN, Conditions, Kind, LabelSelector, Metadata
+from fairlead.api.kinds.common import SPAN, Conditions, Kind, LabelSelector, Metadata, Share
 from fairlead.api.kinds.rules import Rule
+from fairlead.api.shared_resources import MOST, names_rule
 
 
 class TopologyLevel(msgspec.Struct, rename="camel", kw_only=True):
@@ -118,6 +119,17 @@ class NodePoolSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=T
     size: PoolSize | None = None
     price: Price | None = None
     relative_speed: Annotated[float, Rule(gt=0, description="Speed of the devices relative to other pools.")] | None = None
+    shared_resources: (
+        Annotated[
+            dict[str, Share],
+            Rule(
+                max_length=MOST,
+                description="Amounts that all nodes of the pool share, by names of your choice, e.g. storage-bandwidth: 40G. "
+                "Pods take of them what their AIJob's role, or the annotation fairlead.dev/shared-resources, asks for.",
+            ),
+        ]
+        | None
+    ) = {}
     mig: (
         Annotated[MigPolicy, Rule(description="Idle nodes may be reconfigured through mig-manager. Default: they are not.")]
         | None
@@ -155,6 +167,10 @@ NODE_POOL = Kind(
         (
             "!has(self.size) || !has(self.size.max) || !has(self.size.min) || self.size.max >= self.size.min",
             "size.max must not be below size.min",
+        ),
+        (
+            f"!has(self.sharedResources) || {names_rule('self.sharedResources')}",
+            "names of sharedResources are DNS labels, such as storage-bandwidth",
         ),
     ),
 )

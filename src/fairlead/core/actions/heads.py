@@ -24,6 +24,7 @@ from fairlead.core.queues.attained import begun
 from fairlead.core.queues.queue_node import QueueNode, UnitKey, pending_class_of
 from fairlead.core.queues.reservations import HEADS, Head, Hold, Kept
 from fairlead.core.queues.reserved_devices import ReservedDevices
+from fairlead.core.queues.reserved_shared import kept_shared
 from fairlead.core.state.cluster import ClusterState
 
 _MOST, _PART = 4, 8
@@ -35,7 +36,7 @@ _PAUSE = 3
 _LONGEST_REST = 3600.0
 """Between two plans in vain, each twice as long after the one before, in seconds."""
 _HEADROOM = (ReasonCode.FAIR_SHARE, ReasonCode.LIMIT_EXCEEDED, ReasonCode.QUOTA_EXCEEDED)
-_BOUND = (ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET, *_HEADROOM)
+_BOUND = (ReasonCode.RESERVATION, ReasonCode.DISRUPTION_BUDGET, ReasonCode.SHARED_RESOURCES, *_HEADROOM)
 
 
 def bound_waits(state: ClusterState, now: float) -> None:
@@ -148,17 +149,20 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
     placed = allocation.allocate(state, unit) if gone and not below else []
     spare = {task.row: left_on(state, task.row) for task in placed} if isinstance(placed, list) else {}
     devices = kept_devices(state, placed) if isinstance(placed, list) else None
+    shared = kept_shared(state.nodes.shared, placed) if isinstance(placed, list) else None
     log.rollback(mark)
     for task in unit.tasks:
         task.become(TaskState.WAITING)
     if not gone:
         return None
     blockers = frozenset(
-        task.pod.uid for _, _, task in ends[:gone] if below or task.row in spare or _has_of(state, task, devices)
+        task.pod.uid
+        for _, _, task in ends[:gone]
+        if below or task.row in spare or _has_of(state, task, devices) or (shared is not None and shared.concerns(task))
     )
     kept = Kept(queues.tree.asked_together(unit.tasks[: unit.need]), blockers, now)
     start = max(ends[gone - 1][0], now + REPLAN_AFTER)
-    return Hold(name_of(unit), sorted(spare), start, unit=unit, spare=spare, head=kept, devices=devices)
+    return Hold(name_of(unit), sorted(spare), start, unit=unit, spare=spare, head=kept, devices=devices, shared=shared)
 
 
 def _has_of(state: ClusterState, task: Task, devices: ReservedDevices | None) -> bool:

@@ -210,7 +210,8 @@ def _moves(state: ClusterState, tasks: list[Task], firsts: _Firsts | None) -> bo
         return False  # the devices of their claims are those of victims
     lingering, awaited = state.in_flight.lingering, awaited_by(tasks)
     blocked = {lingering[uid] for uid in awaited if uid in lingering}
-    moving = [task for task in tasks if task.row in blocked]
+    short = {key for uid in awaited if uid in lingering for key in _takes(state, state.tasks[uid], lingering[uid])}
+    moving = [task for task in tasks if task.row in blocked or not short.isdisjoint(_takes(state, task, task.row))]
     rows = [row for row in sorted(state.departures.freed) if moving and moving[0].ranking.fits_row(row)]
     if not rows or (firsts is not None and firsts.go_before(moving, rows)) or not _would_fit(state, moving):
         return False
@@ -228,6 +229,11 @@ def _moves(state: ClusterState, tasks: list[Task], firsts: _Firsts | None) -> bo
         task.become(TaskState.ASSUMED)
         task.reported = None
     return True
+
+
+def _takes(state: ClusterState, task: Task, row: int) -> set[tuple[str, str]]:
+    """From which pools a task on a row takes of what their nodes share, and by which names."""
+    return {key for key, _ in state.nodes.shared.parts(task.shape.spec.shared, row)}
 
 
 def _held(state: ClusterState) -> list[list[Task]]:

@@ -32,7 +32,12 @@ from fairlead.core.queues.queue_node import PendingClass, pending_class_of
 from fairlead.core.queues.waiting import Versions
 from fairlead.core.state.cluster import ClusterState
 
-_TIMED = (ReasonCode.RESOURCES, ReasonCode.TOPOLOGY, ReasonCode.DISRUPTION_BUDGET)  # what may be done later helps against these
+_TIMED = (
+    ReasonCode.RESOURCES,
+    ReasonCode.SHARED_RESOURCES,
+    ReasonCode.TOPOLOGY,
+    ReasonCode.DISRUPTION_BUDGET,
+)  # what may be done later helps against these
 _LIMITS = (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT)  # a victim relieves limits above its queue and the beneficiary's
 
 
@@ -246,6 +251,7 @@ def _versions(state: ClusterState) -> Versions:
         state.services.starts,
         state.reserved.version,
         state.network.version,
+        state.nodes.shared.described,
     )
 
 

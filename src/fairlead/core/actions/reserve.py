@@ -21,12 +21,14 @@ from fairlead.core.model.arrays import Ints
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import asked_by, lacking
 from fairlead.core.pods.filters.network_topology import depends_on_others
+from fairlead.core.pods.filters.shared_resources import SharedResources
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.queues.attained import begun
 from fairlead.core.queues.queue_node import PendingClass, pending_class_of
 from fairlead.core.queues.reservations import Hold, key_of_job
 from fairlead.core.queues.reserved_devices import ReservedDevices
+from fairlead.core.queues.reserved_shared import ReservedShared, kept_shared
 from fairlead.core.state.cluster import ClusterState
 
 REPLAN_AFTER = 120.0  # seconds; no start is expected sooner than this
@@ -36,7 +38,7 @@ REST = 300.0  # seconds before it is planned again for a unit that will never fi
 _DOMAINS = 16  # of the network, in which places are planned for a gang that must be in one
 _WAITS_FOR_CAPACITY = (
     *(ReasonCode.RESOURCES, ReasonCode.DEVICES, ReasonCode.TOPOLOGY, ReasonCode.RESERVATION),
-    ReasonCode.DISRUPTION_BUDGET,
+    *(ReasonCode.DISRUPTION_BUDGET, ReasonCode.SHARED_RESOURCES),
 )
 
 
@@ -155,10 +157,13 @@ def may_qualify(unit: Unit, why: Reason) -> bool:
 def can_be_planned(unit: Unit) -> bool:
     """Whether its places can be foretold, and need to be: a single device is there as soon as anything ends."""
     core = unit.tasks[: unit.need]
-    if len(core) == 1 and core[0].shape.gpus == 1 and all(need.served for need in core[0].shape.spec.devices):
+    first = core[0].shape
+    if len(core) == 1 and first.gpus == 1 and not first.spec.shared and all(need.served for need in first.spec.devices):
         return False
     return not any(
-        depends_on_others(task.ranking.relations) or (task.shape.gpus and task.shape.gpu_milli < WHOLE) for task in core
+        depends_on_others(each for each in task.ranking.relations if not isinstance(each, SharedResources))
+        or (task.shape.gpus and task.shape.gpu_milli < WHOLE)
+        for task in core
     )
 
 
@@ -177,7 +182,7 @@ def plan(state: ClusterState, unit: Unit, now: float) -> Hold | None:
 
 def _plan(state: ClusterState, unit: Unit, now: float, ends: list[tuple[float, str, Task]]) -> Hold | None:
     """The same in the domain of the network in which its gang is tried, if it is to be in one."""
-    if divided(unit) or any(task.shape.spec.devices for task in unit.tasks[: unit.need]):
+    if divided(unit) or any(task.shape.spec.devices or task.shape.spec.shared for task in unit.tasks[: unit.need]):
         return _plan_in_trial(state, unit, now)
     wanted: dict[int, list[Task]] = {}
     for task in unit.tasks[: unit.need]:
@@ -198,7 +203,7 @@ def _plan(state: ClusterState, unit: Unit, now: float, ends: list[tuple[float, s
 
 
 def _plan_in_trial(state: ClusterState, unit: Unit, now: float) -> Hold | None:
-    """The same for a unit with claims: which devices it gets, and where, is known only once it is placed."""
+    """The same for a unit with claims, or that takes of what pools share: what it gets, and where, is known once it is placed."""
     log, ends = state.log, _ends(state, now)
     mark = log.mark()
     gone = take_off(state, ends, lambda: allocation.fits(state, unit))
@@ -210,10 +215,11 @@ def _plan_in_trial(state: ClusterState, unit: Unit, now: float) -> Hold | None:
     placed = allocation.allocate(state, unit.core()) if gone else None
     found = placed if isinstance(placed, list) else []
     spare, devices = {task.row: left_on(state, task.row) for task in found}, kept_devices(state, found)
+    shared = kept_shared(state.nodes.shared, found)
     log.rollback(mark)
     for task in unit.tasks:
         task.become(TaskState.WAITING)
-    return _hold(state, unit, start, spare, now, devices) if gone and found else None
+    return _hold(state, unit, start, spare, now, devices, shared) if gone and found else None
 
 
 def _hold(
@@ -223,6 +229,7 @@ def _hold(
     spare: dict[int, dict[int, int]],
     now: float,
     devices: ReservedDevices | None = None,
+    shared: ReservedShared | None = None,
 ) -> Hold:
     """What is reserved for a unit on the rows of which so much is left."""
     rows = list(spare)
@@ -231,9 +238,9 @@ def _hold(
     own = bool(running) and all(task.pod.ours and task.queue == queue for task in running)
     guessed = any((total := state.runtimes.total(task)) is None or total <= now - begun(task) for task in running)
     check = now + _CHECK if guessed else math.inf
-    own = own and devices is None  # devices of the network are kept on other rows, too
+    own = own and devices is None and shared is None  # devices of the network, and what pools share, are kept elsewhere, too
     start = max(start, now + REPLAN_AFTER)
-    hold = Hold(name_of(unit), rows, start, unit=unit, spare=spare, own=own, check=check, devices=devices)
+    hold = Hold(name_of(unit), rows, start, unit=unit, spare=spare, own=own, check=check, devices=devices, shared=shared)
     hold.lacking = _lacking(state, hold)
     return hold
 
@@ -242,7 +249,7 @@ def _lacking(state: ClusterState, hold: Hold) -> int:
     """What is missing on the rows that are reserved for a unit, in thousandths of what it asks for."""
     if hold.unit is None:
         return 0
-    worst = hold.devices.missing() if hold.devices is not None else 0
+    worst = max((each.missing() for each in (hold.devices, hold.shared) if each is not None), default=0)
     core, alloc = hold.unit.tasks[: hold.unit.need], state.nodes.alloc
     wanted = asked_by(core)
     for column, amount in (each for task in core for each in task.shape.offered):

@@ -57,11 +57,15 @@ class NetworkLevel(msgspec.Struct, frozen=True):
 
 
 class NodePool(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Nodes of one kind, by their labels. levels: of their network, from the widest to the narrowest."""
+    """Nodes of one kind, by their labels. levels: of their network, from the widest to the narrowest.
+
+    shared: (name, amount) of what the nodes share, sorted by name.
+    """
 
     name: str
     nodes: Selector = ()
     levels: tuple[NetworkLevel, ...] = ()
+    shared: tuple[tuple[str, int], ...] = ()
 
 
 class Reservation(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

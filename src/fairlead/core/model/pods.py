@@ -235,6 +235,7 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     pressure: thousandths of a node's capacity that it uses of what a node's pods share, by the kinds of `api/pressure`; empty:
     nothing is known. The state writes these: isolated: the job that shares no node with other jobs' pods with GPUs, or empty;
     own_gpus: whether its GPUs must not be replicas that others may share.
+    shared: (name, amount) of what it takes of what the nodes of a pool share, sorted by name.
     """
 
     requests: tuple[tuple[str, int], ...] = (("pods", 1),)
@@ -266,6 +267,7 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     pressure: tuple[int, ...] = ()
     isolated: str = ""
     own_gpus: bool = False
+    shared: tuple[tuple[str, int], ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

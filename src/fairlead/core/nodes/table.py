@@ -26,6 +26,7 @@ from fairlead.core.nodes.images import Images
 from fairlead.core.nodes.name_ranks import NameRanks
 from fairlead.core.nodes.node_classes import NodeClasses
 from fairlead.core.nodes.row_changes import RowChanges
+from fairlead.core.nodes.shared_resources import SharedResources
 from fairlead.core.nodes.shortages import Shortages
 from fairlead.core.nodes.tenants import Tenants
 from fairlead.core.nodes.topology import Topologies
@@ -75,6 +76,7 @@ class NodeTable:
         self.free_rows = FreeRows(self.changes)
         self.shortages = Shortages(self.changes)
         self.tenants = Tenants(log, self.capacity)
+        self.shared = SharedResources(log, self.rows, self.objects)
         self.device: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
         self.open: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
         self.cordoned: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)  # takes nothing new for now
@@ -167,6 +169,7 @@ class NodeTable:
             self._resize(row, old, node)
         if old is None or old.labels != node.labels:
             self.topologies.set(row, node.labels)
+            self.shared.follow(row)
             self.totals_version += self.claimed.any  # by labels a node can use GPUs of the network
         if (old.images if old is not None else ()) != node.images or (old is None and self.images.rows):
             self.images.change(row, old, node)
@@ -198,6 +201,7 @@ class NodeTable:
         if self.images.rows:
             self.images.change(row, self.objects[row], None)
         self.objects[row] = None
+        self.shared.follow(row)
         self.claimed.node_changed(name, row, gone=True)
         self.topologies.clear(row)
         self.pods[row] = {}

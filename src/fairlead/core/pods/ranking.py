@@ -174,6 +174,11 @@ class Ranking:
         fits: npt.NDArray[np.bool_] = self._key[: self.nodes.count] >= 0
         return fits
 
+    def scores_alone(self) -> Ints:
+        """The score key of every row, whatever is around it; do not write to them."""
+        self._repair()
+        return self._key[: self.nodes.count]
+
     def refused(self) -> npt.NDArray[np.bool_] | None:
         """For each row whether a relation rules it out; None where none does."""
         together: npt.NDArray[np.bool_] | None = None

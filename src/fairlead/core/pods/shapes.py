@@ -76,7 +76,7 @@ class Shape:
         self.charges: dict[int, Charge] = {}
         self.extra = (spec.scored[0] - self.cpu, spec.scored[1] - self.memory) if spec.scored is not None else (0, 0)
         self.lingers = labels is not None or self.holds or any(self.extra) or bool(spec.devices) or spec.near is not None
-        self.lingers = self.lingers or bool(spec.pressure)
+        self.lingers = self.lingers or bool(spec.pressure or spec.shared)
         self.wants_company = bool(spec.preferred_pods or spec.preferred_spread) or spec.default_spread is not None
         self._fits = fits
 

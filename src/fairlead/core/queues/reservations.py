@@ -27,6 +27,7 @@ from fairlead.core.pods.tasks import Gang, Placeholder, Task, Unit
 from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.queues import Queues
 from fairlead.core.queues.reserved_devices import ReservedDevices
+from fairlead.core.queues.reserved_shared import ReservedShared
 from fairlead.core.queues.runtimes import RunTimes
 
 if TYPE_CHECKING:
@@ -55,11 +56,12 @@ class Hold:
     """Rows reserved from `start` to `end`, seconds since the epoch; before `start` they are open to what ends in time.
 
     unit: for whom, if a unit waits for them; else `given` names it. spare: row -> column -> what is left there at the
-    start, for all. devices: of units with claims, what is spoken for of devices then. late: how often the start came and what
-    ran was still there. stale: to be planned anew. lacking: the least that was missing on its rows so far, in thousandths of
-    what is asked for; vain: how often in a row a start was missed and no less was missing than before. own: all that runs there
-    is of the unit's own queue. check: when something must have ended there, where run times are guessed. head: what is known of
-    a unit that was passed for too long (`actions/heads.py`); without rows only headroom is reserved for it.
+    start, for all. devices: of units with claims, what is spoken for of devices then; shared: the same of what pools share.
+    late: how often the start came and what ran was still there. stale: to be planned anew. lacking: the least that was missing
+    on its rows so far, in thousandths of what is asked for; vain: how often in a row a start was missed and no less was missing
+    than before. own: all that runs there is of the unit's own queue. check: when something must have ended there, where run
+    times are guessed. head: what is known of a unit that was passed for too long (`actions/heads.py`); without rows only
+    headroom is reserved for it.
     """
 
     key: str
@@ -77,10 +79,16 @@ class Hold:
     check: float = math.inf
     head: Kept | None = None
     devices: ReservedDevices | None = None
+    shared: ReservedShared | None = None
 
     def kept_rows(self, task: Task) -> list[int]:
         """The rows of which it keeps something from a task; devices of the network are kept from tasks with claims anywhere."""
-        return self.rows if self.devices is None or not task.shape.spec.devices else sorted({*self.rows, *self.devices.rows()})
+        rows, spec = {*self.rows}, task.shape.spec
+        if self.devices is not None and spec.devices:
+            rows.update(self.devices.rows())
+        if self.shared is not None and spec.shared:
+            rows.update(np.flatnonzero(self.shared.closed(spec.shared)).tolist())
+        return self.rows if len(rows) == len(self.rows) else sorted(rows)
 
 
 @dataclass(slots=True)
@@ -152,7 +160,7 @@ class Reservations:
     def keep(self, hold: Hold) -> None:
         """Reserve rows. What ends before may have them meanwhile: the later the hold begins, the more does."""
         old = self.holds.get(hold.key)
-        if old is not None and (hold.start > old.start or hold.spare != old.spare):
+        if old is not None and (hold.start > old.start or hold.spare != old.spare or hold.shared is not old.shared):
             self.version += 1
         self.holds[hold.key] = hold
 
@@ -255,6 +263,8 @@ class Reservations:
                     closed[row] = True
             if hold.devices is not None and task.shape.spec.devices:
                 closed |= hold.devices.closed(task.ranking)
+            if hold.shared is not None and task.shape.spec.shared:
+                closed |= hold.shared.closed(task.shape.spec.shared)
         return closed
 
     def devices_for(self, task: Task, row: int) -> NodeState | None:
@@ -326,6 +336,8 @@ class Reservations:
                     self.log.add(spare, column, -amount)
             if hold.devices is not None and task.shape.spec.devices and not self._lets(hold, task):
                 hold.devices.take(task)
+            if hold.shared is not None and task.shape.spec.shared and not self._lets(hold, task):
+                hold.shared.take(self.log, task.shape.spec.shared, row)
 
     def take_devices(self, task: Task) -> None:
         """What holds the new place of a pod that moves is placed: what its claims have is kept by no hold any more."""

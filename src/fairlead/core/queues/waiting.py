@@ -47,6 +47,7 @@ class Versions(NamedTuple):
     starts: int
     reservations: int
     levels: int
+    pools: int
 
 
 class Waiting:
@@ -63,7 +64,7 @@ class Waiting:
         self.unreported: set[PendingClass] = set()  # in which units came since the others were given the reason
         self._requeues: Agenda[PendingClass] = timers.agenda("requeues")  # when they are tried again, whatever happens
         self._stops: Agenda[Stop[PendingClass]] = timers.agenda("stopped lines")  # the same of lines that limits stop
-        self.checked = Versions(0, 0, 0, 0, 0, 0, 0)  # as of the last check of all unschedulable classes
+        self.checked = Versions(0, 0, 0, 0, 0, 0, 0, 0)  # as of the last check of all unschedulable classes
         self.late: set[PendingClass] = set()  # in which units came since a limit stopped their users
         self.blocked_by: dict[PendingClass, BlockedBy] = {}  # would take from others in vain -> who would take that in turn
         self.unlisted: list[tuple[PendingClass, Exception]] = []  # could not be put in order, and why

@@ -81,9 +81,15 @@ class Belonging:
         if limit != pod.time_limit:
             kept["time_limit"] = limit
             named.append("time limit")
+        spec = pod.spec
         if _devices(old) != _devices(pod) and not old.unsized and not (old.error is not None and _milli(pod) > _milli(old)):
-            kept["spec"] = msgspec.structs.replace(pod.spec, gpus=old.spec.gpus, gpu_milli=old.spec.gpu_milli)
+            spec = msgspec.structs.replace(spec, gpus=old.spec.gpus, gpu_milli=old.spec.gpu_milli)
             named.append("GPU fraction")
+        if spec.shared != old.spec.shared and not old.unsized and old.error is None:
+            spec = msgspec.structs.replace(spec, shared=old.spec.shared)
+            named.append("shared resources")
+        if spec is not pod.spec:
+            kept["spec"] = spec
         if task.state is TaskState.BOUND and not pod.node:
             kept["node"] = old.node  # an older view: nothing leaves its node
         if not kept:
@@ -349,4 +355,4 @@ def _milli(pod: Pod) -> int:
 
 
 def _admission(pod: Pod) -> tuple[object, ...]:
-    return (*(getattr(pod, field) for field in _FIXED), pod.time_limit, _devices(pod))
+    return (*(getattr(pod, field) for field in _FIXED), pod.time_limit, _devices(pod), pod.spec.shared)

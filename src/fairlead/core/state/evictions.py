@@ -43,6 +43,7 @@ class Evictions:
         self._overrides = overrides
         self._pending = pending
         self._bound = bound
+        self._described = 0  # as of which nodes and pools plans are made
 
     # -- plans that are made -------------------------------------------------------------------
 
@@ -123,6 +124,19 @@ class Evictions:
                 victims |= self._waits_again(beneficiary, now, rests=rests)
             victims |= {other for victim in victims for other in plans.get(victim, ())}
         self._count_again(sorted(victims), now)
+
+    def follow_pools(self, now: float) -> None:
+        """A pass begins. Where other nodes share other amounts by now, plans with victims that take of these are given up.
+
+        Such a victim may be in another pool, and would be counted where it is not. What is held is checked when it is redeemed.
+        """
+        described, tasks = self._tables.nodes.shared.described, self._tables.tasks
+        if described == self._described:
+            return
+        self._described = described
+        for uid in sorted(self._in_flight.lingering):
+            if uid in self._in_flight.lingering and tasks[uid].shape.spec.shared:
+                self.give_up(uid, now)
 
     def _waits_again(self, beneficiary: str, now: float, *, rests: bool) -> set[str]:
         """A task and its gang give up the places that are held for them; returns the victims that they waited for."""

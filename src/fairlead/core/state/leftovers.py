@@ -5,7 +5,8 @@ A placeholder holds it on its row. No queue is charged for it: the debts of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -76,6 +77,36 @@ class Leftovers:
             for device, milli in sorted(rest.items()):
                 if 0 < milli < WHOLE:
                     self.close(PodSpec((), gpus=1, gpu_milli=milli), row, (device,), uids)
+        self._hold_shared(places, after)
+
+    def _hold_shared(self, places: dict[str, tuple[int, tuple[int, ...]]], after: set[int]) -> None:
+        """The same of what the nodes of pools share, wherever in its pool a beneficiary takes it.
+
+        A placeholder takes from all pools of its row: where pools overlap it may keep more closed than victims fill.
+        """
+        shared, tasks = self._nodes.shared, self._tasks
+        left: Counter[tuple[str, str]] = Counter()
+        on: dict[tuple[str, str], list[str]] = {}  # the victims that take something of a pool
+        for uid, (row, _) in sorted(places.items()):
+            for key, amount in shared.parts(tasks[uid].shape.spec.shared, row):
+                left[key] += amount
+                on.setdefault(key, []).append(uid)
+        if not on:
+            return
+        for task in self._takers():
+            if not task.waits_for.isdisjoint(places) or id(task) in after:
+                left.subtract(dict(shared.parts(task.shape.spec.shared, task.row)))
+        for key, uids in sorted(on.items()):
+            if (amount := left[key]) > 0:
+                row, asked = places[uids[0]][0], ((key[1], amount),)
+                left.subtract(dict(shared.parts(asked, row)))
+                self.close(PodSpec((), shared=asked), row, (), uids)
+
+    def _takers(self) -> Iterator[Task]:
+        """What holds places, or is moved, and takes of what pools share."""
+        pods, states = self._nodes.pods, (TaskState.HELD, TaskState.PLACEHOLDER)
+        for row in self._nodes.shared.rows():
+            yield from (task for task in pods[row].values() if task.shape.spec.shared and task.state in states)
 
     def _beyond(
         self, row: int, uids: list[str], places: dict[str, tuple[int, tuple[int, ...]]], after: set[int]
@@ -101,6 +132,7 @@ class Leftovers:
         """A place is given up: as much of it as is free stays closed until the victims that still fill its row are gone."""
         row, devices, spec = place.row, place.devices, place.spec
         lingering = self._in_flight.lingering
+        self._keep_shared_closed(place)
         still = [uid for uid in place.victims if lingering.get(uid) == row]
         if row < 0 or not still:
             return
@@ -111,6 +143,22 @@ class Leftovers:
         requests = tuple((name, amount) for name, amount in amounts if amount > 0)
         if requests or left:
             self.close(PodSpec(requests, gpus=len(left), gpu_milli=spec.gpu_milli), row, left, still)
+
+    def _keep_shared_closed(self, place: GivenUp) -> None:
+        """The same of what the nodes of its pools share, while a victim that takes it is anywhere in them."""
+        shared, row = self._nodes.shared, place.row
+        for name, amount in place.spec.shared if row >= 0 else ():
+            keys = shared.keys(row, name)
+            still = [
+                uid
+                for uid in place.victims
+                if (at := self._in_flight.lingering.get(uid)) is not None
+                and any(each == name for each, _ in self._tasks[uid].shape.spec.shared)
+                and not set(keys).isdisjoint(shared.keys(at, name))
+            ]
+            free = min([amount, *(shared.free(key) for key in keys)])
+            if still and keys and free > 0:
+                self.close(PodSpec((), shared=((name, free),)), row, (), still)
 
     def of(self, victims: Iterable[str]) -> list[Placeholder]:
         """The placeholders that keep closed what victims still fill beyond what was given away."""

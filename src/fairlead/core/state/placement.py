@@ -244,6 +244,8 @@ class Placement:
                 self._log.put(line, row, line.item(row) + by * amount)
         if shape.spec.pressure:
             self.press(shape, row, by)
+        if shape.spec.shared:
+            self._nodes.shared.add(shape.spec.shared, row, by)
         if self._nodes.tenants.active:
             self._nodes.tenants.add(shape, row, by)
 
@@ -348,6 +350,8 @@ class Placement:
             for task in nodes.pods[row].values():
                 if task.shape.spec.pressure:
                     self.press(task.shape, row, 1)
+        there = ((task.shape.spec.shared, row) for row in nodes.rows.values() for task in nodes.pods[row].values())
+        nodes.shared.recount((amounts, row) for amounts, row in there if amounts)
         if nodes.tenants.active:
             nodes.tenants.active = False
             self.isolate_nodes()

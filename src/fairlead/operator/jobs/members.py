@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.api import names, pressure, spans
+from fairlead.api import names, pressure, shared_resources, spans
 from fairlead.api.kinds.ai_job import AIJob, Pressure, Role
 from fairlead.core.mig.parts import milli_of
 
@@ -217,6 +217,8 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
                 annotations.setdefault(name, span)
     if role.pressure is not None:
         annotations[names.PRESSURE_ANNOTATION] = _pressing(role.pressure)
+    if role.shared_resources:
+        annotations[names.SHARED_RESOURCES_ANNOTATION] = shared_resources.written(role.shared_resources)
     spec.setdefault("schedulerName", names.own_scheduler())
     spec["restartPolicy"] = "Never"  # the job restarts as a whole
     if is_gang(job):

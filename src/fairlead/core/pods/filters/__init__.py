@@ -20,6 +20,7 @@ from fairlead.core.pods.filters.host_ports import HostPorts
 from fairlead.core.pods.filters.network_topology import NetworkTopology
 from fairlead.core.pods.filters.numa import NumaAlignment
 from fairlead.core.pods.filters.pod_affinity import PodAffinity
+from fairlead.core.pods.filters.shared_resources import SharedResources
 from fairlead.core.pods.filters.topology_spread import TopologySpread
 from fairlead.core.pods.filters.volumes import NodeVolumeLimits, VolumeBinding, VolumeRestrictions, VolumeZone
 
@@ -95,6 +96,8 @@ def relations(shape: Shape, around: Surroundings) -> tuple[Relation, ...]:
         kinds.append(NetworkTopology)
         if spec.near.domain:
             kinds.append(ComputeDomains)
+    if spec.shared:
+        kinds.append(SharedResources)
     if spec.devices:
         kinds.append(DynamicResources)
     if spec.numa and around.numa.any:
