@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from fairlead.submission.hostlists import HostlistError, hosts
+from fairlead.submission.licenses import LicenseError, licenses, of_each
 from fairlead.submission.options import ALTERNATIVES, COUNTS, DEVICES, FLAGS, KNOWN, MEMORY, OF_SBATCH, OURS, SAME, SHORT
 from fairlead.submission.sizes import SizeError, Sizes, member, shown
 
@@ -32,7 +33,8 @@ class DirectiveError(ValueError):
 class Asked(msgspec.Struct):
     """What a job asks for. gpus, cpus, memory: for each member; time: as `1h30m`; left_out: what has no meaning here, and why.
 
-    on: names of nodes, one for each member, if any are named; not_on: of those where none may be.
+    on: names of nodes, one for each member, if any are named; not_on: of those where none may be. shared: what each member takes
+    of what nodes share.
     """
 
     name: str = ""
@@ -57,6 +59,7 @@ class Asked(msgspec.Struct):
     on: list[str] = []
     not_on: list[str] = []
     left_out: list[str] = []
+    shared: dict[str, int] = {}
 
 
 def options_of(script: str) -> list[tuple[str, str, str]]:
@@ -130,7 +133,7 @@ class _Reading:
     """What the options read so far ask for. models: of GPUs, by the option that names them; most_nodes: of a range of nodes."""
 
     def __init__(self) -> None:
-        self.made = Asked(dependencies=[], env={}, left_out=[])
+        self.made = Asked(dependencies=[], env={}, left_out=[], shared={})
         self.sizes = Sizes()
         self.models: dict[str, str] = {}
         self.most_nodes = 0
@@ -239,6 +242,7 @@ _HANDLERS: dict[str, _Handler] = {
     "restarts": _kept("restarts", lambda option: option.number(option.value)),
     "requeue": _kept("restarts", lambda _: None),
     "no-requeue": _kept("restarts", lambda _: 0),
+    "licenses": _kept("shared", lambda option: _licenses(option.value, option.where)),
     "ttl": _kept("ttl", lambda option: duration(option.value, option.where)),
 }
 
@@ -266,7 +270,18 @@ def asked(options: list[tuple[str, str, str]]) -> Asked:
     made.cpus = str(each.cpus) if each.cpus is not None else ""
     made.memory = shown(each.memory) if each.memory is not None else ""
     made.left_out += each.notes
+    try:
+        made.shared = of_each(made.shared, each.count)
+    except LicenseError as error:
+        raise DirectiveError(f"--licenses: {error}") from error
     return made
+
+
+def _licenses(text: str, where: str) -> dict[str, int]:
+    try:
+        return licenses(text)
+    except LicenseError as error:
+        raise DirectiveError(f"{where}: --licenses: {error}") from error
 
 
 def _hosts(text: str, name: str, where: str) -> list[str]:

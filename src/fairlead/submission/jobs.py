@@ -155,6 +155,8 @@ def _spec(name: str, asked: Asked, pod: Manifest) -> Manifest:
     ):
         if value:
             spec[field] = value
+    if asked.shared:
+        spec["roles"][0]["sharedResources"] = asked.shared
     if asked.held:
         spec["suspend"] = True
     if asked.restarts is not None:

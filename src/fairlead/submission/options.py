@@ -61,7 +61,7 @@ KNOWN = (
     | COUNTS.keys()
     | DEVICES.keys()
     | MEMORY.keys()
-    | {"gres", "export", "requeue", "no-requeue", "exclusive", "nodelist", "exclude", "begin"}
+    | {"gres", "export", "requeue", "no-requeue", "exclusive", "nodelist", "exclude", "begin", "licenses"}
 )
 """Options of sbatch that are read."""
 ALTERNATIVES = {
@@ -139,7 +139,6 @@ IDLE = frozenset(
         "hint",
         "input",
         "kill-on-invalid-dep",
-        "licenses",
         "mail-type",
         "mail-user",
         "mcs-label",
