@@ -182,6 +182,53 @@ def test_a_terminating_pod_counts_until_it_is_gone():
     assert set(start(state, 2.0)) == {"new"}
 
 
+def test_where_its_row_is_full_too_those_there_and_elsewhere_in_the_pool_leave():
+    state = world(
+        taking("here", gpus=8, at="a0"),
+        *(taking(f"there{number}", 20, gpus=8, at=f"a{number}") for number in (1, 2)),
+        nodes=nodes("a", 3),
+    )
+    state.upsert_pod(taking("urgent", 15, gpus=8, priority=10))
+    assert len(preempted(run(state, 1.0))[0]) == 1
+    state.upsert_pod(taking("larger", 30, gpus=8, priority=20))
+    decided = run(state, 2.0)
+    invariants.check(state)
+    assert preempted(decided) or refused(decided)
+
+
+def test_only_those_that_take_of_it_leave_where_nothing_else_is_short():
+    idle = [taking(f"idle{number}", gpus=1, at=f"a{number % 2}", created=100.0) for number in range(6)]
+    state = world(*idle, *(taking(f"p{number}", 10, at=f"a{number % 2}") for number in range(4)), groups=[group("g", 3)])
+    for number in range(3):
+        state.upsert_pod(taking(f"g{number}", 8, group="g", priority=5))
+    (victims,) = preempted(run(state, 1.0))
+    assert len(victims) == 3
+    assert all(each.startswith("p") for each in victims)
+    state.upsert_pod(taking("one", 10, priority=9))
+    assert not any(each.startswith("idle") for victims in preempted(run(state, 2.0)) for each in victims)
+
+
+@pytest.mark.parametrize(("declared", "beside"), [(20, False), (39, False), (40, True)])
+def test_a_pod_that_moves_is_replaced_once_it_is_gone_where_its_pool_has_not_enough_for_both(declared, beside):
+    state = world(
+        taking("mover", 20, gpus=4, at="a0"),
+        taking("stays", gpus=4, at="a1", stays=True),
+        nodes=nodes("a", 2),
+        pools=[pool("a", storage_bandwidth=declared)],
+        move_patience=0.0,
+    )
+    state.upsert_pod(taking("big", gpus=8))
+    (decided,) = [each for each in run(state, 500.0) if isinstance(each, Preempt)]
+    assert decided.moved == ("uid-mover",)
+    assert used(state) == (40 if beside else 20)
+    invariants.check(state)
+    state.upsert_pod(taking("again", 20, gpus=4))
+    assert start(state, 501.0) == ({"again": "a1"} if beside else {})
+    state.remove_pod("uid-mover")
+    assert start(state, 502.0) == ({"big": "a0"} if beside else {"big": "a0", "again": "a1"})
+    assert used(state) == 20
+
+
 # -- pools and nodes that change -------------------------------------------------------------------
 
 
@@ -260,9 +307,11 @@ class Cluster:
             [node(name, gpus=4, labels={"pool": label}) for name, label in self.labels.items()],
             [queue("one", quota=6), queue("two", quota=6)],
             reservations=chance.choice([0, 1]),
+            move_patience=chance.choice([0.0, 0.0, 300.0]),
         )
         self.there = {}  # name -> (node, amount), of pods that are bound and not gone
         self.leaving = set()
+        self.moving = set()  # of these; their controllers make others
         self.grandfathered = set()  # pools that have more in use than they declare, since they changed
         for name in "ab":
             self.declare(name)
@@ -309,6 +358,8 @@ class Cluster:
                 self.there[binding.pod.uid] = binding.node, amount
             if isinstance(each, Preempt | Evict):
                 self.leaving |= {victim.pod.uid for victim in each.victims}
+            if isinstance(each, Preempt):
+                self.moving |= set(each.moved)
         for name, declared in self.declared.items():
             before = name in self.grandfathered  # it began so
             assert before or self.in_use(name) <= declared, (name, self.in_use(name), declared)
@@ -317,12 +368,15 @@ class Cluster:
 
     @staticmethod
     def gang_of(uid):
-        return uid.removeprefix("uid-").partition("-")[0]
+        return uid.removeprefix("uid-").partition("-")[0].rstrip("+")
 
     def leave(self, uid):
+        old = self.state.tasks[uid].pod
         self.leaving.discard(uid)
         self.there.pop(uid, None)
         self.state.remove_pod(uid)
+        if uid in self.moving:
+            self.state.upsert_pod(msgspec.structs.replace(old, uid=f"{uid}+", name=f"{old.name}+", node="", terminating=False))
 
     def change(self):
         chance, self.changed = self.chance, True

@@ -25,6 +25,7 @@ from fairlead.core.gang_topology import near_of
 from fairlead.core.model.arrays import Ints, Mask
 from fairlead.core.model.causes import NO_CAUSE, Cause
 from fairlead.core.model.units import WHOLE
+from fairlead.core.nodes.shared_resources import wanted_by
 from fairlead.core.pods.amounts import asked_by, covers, lacking
 from fairlead.core.pods.filters.network_topology import depends_on_others
 from fairlead.core.pods.tasks import Placeholder, Task, TaskState, Unit, rankings_of
@@ -75,6 +76,8 @@ def can_be_placed(state: ClusterState, core: Unit) -> bool:
     first = core.tasks[0]
     if any(task.queue != first.queue for task in core.tasks):
         return False
+    if state.nodes.shared.lacks(wanted_by(task.shape.spec.shared for task in core.tasks)):
+        return False  # no moves between nodes of a pool relieve that
     return state.queues.limits.over_limits(core) is None and state.queues.limits.over_limit(first) is None
 
 

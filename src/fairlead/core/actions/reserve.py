@@ -21,7 +21,6 @@ from fairlead.core.model.arrays import Ints
 from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.amounts import asked_by, lacking
 from fairlead.core.pods.filters.network_topology import depends_on_others
-from fairlead.core.pods.filters.shared_resources import SharedResources
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.queues.attained import begun
@@ -161,9 +160,7 @@ def can_be_planned(unit: Unit) -> bool:
     if len(core) == 1 and first.gpus == 1 and not first.spec.shared and all(need.served for need in first.spec.devices):
         return False
     return not any(
-        depends_on_others(each for each in task.ranking.relations if not isinstance(each, SharedResources))
-        or (task.shape.gpus and task.shape.gpu_milli < WHOLE)
-        for task in core
+        depends_on_others(task.ranking.relations) or (task.shape.gpus and task.shape.gpu_milli < WHOLE) for task in core
     )
 
 

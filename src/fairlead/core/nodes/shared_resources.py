@@ -8,6 +8,7 @@ like amounts of a node. Where no pool declares anything, nothing but what pods t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -20,6 +21,7 @@ Amounts = tuple[tuple[str, int], ...]
 """What a pod takes: (name, amount)."""
 Key = tuple[str, str]
 """A pool, and the name of what its nodes share."""
+_UNBOUNDED = 1 << 100
 MANY = 1 << 40
 """More pods than any row holds, and of many rows the sum is still no overflow."""
 
@@ -43,6 +45,7 @@ class SharedResources:
         self._pools_of: dict[int, tuple[str, ...]] = {}  # of rows in any of these pools
         self._taken: dict[int, dict[str, int]] = {}  # row -> name -> what its pods take; names may remain with 0
         self._masks: dict[str, Mask] = {}
+        self._ignored = False
         self._closed: tuple[tuple[Amounts, int, int], Mask] | None = None
 
     # -- events --------------------------------------------------------------------------------
@@ -141,6 +144,8 @@ class SharedResources:
     def free(self, key: Key) -> int:
         """What is free; below 0 where more is taken than is declared."""
         pool, name = key
+        if self._ignored:
+            return _UNBOUNDED
         return self.declared[pool][name] - self.used.get(key, 0)
 
     def taken_on(self, row: int, name: str) -> int:
@@ -161,7 +166,7 @@ class SharedResources:
 
     def closed(self, amounts: Amounts) -> Mask:
         """For each row whether a pod that takes so much is kept off, shape (rows,), not to be written to."""
-        at = amounts, self.version, len(self._objects)
+        at = amounts, -1 if self._ignored else self.version, len(self._objects)
         if self._closed is None or self._closed[0] != at:
             shut: Mask = np.zeros(len(self._objects), np.bool_)
             for name, amount in amounts:
@@ -182,6 +187,15 @@ class SharedResources:
             if not keys or any(self.free(key) < amount for key in keys):
                 return True
         return False
+
+    @contextmanager
+    def ignored(self) -> Iterator[None]:
+        """In this context no pool has too little left."""
+        self._ignored = True
+        try:
+            yield
+        finally:
+            self._ignored = False
 
     def never(self, amounts: Amounts, row: int) -> bool:
         """Whether a row is closed to it whatever its pools' other pods take."""

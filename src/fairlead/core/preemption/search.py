@@ -32,6 +32,7 @@ from fairlead.core.preemption.node_clearing import clear
 from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import Budgets, PreemptionPolicy
 from fairlead.core.preemption.removal import Removal, cost, least_on, reprieve
+from fairlead.core.preemption.shared_amounts import Together
 from fairlead.core.preemption.subsets import search
 from fairlead.core.preemption.victim import Preemptible
 from fairlead.core.preemption.victims import victims_of
@@ -296,7 +297,7 @@ def _for_gang(preemption: PreemptionPolicy) -> Plan | None:
     mark, removal = state.log.mark(), Removal(state)
     for _, victim in found:
         removal.take(victim.tasks)
-    chosen = reprieve(removal, found, fits) if fits() else []
+    chosen = reprieve(removal, found, fits, Together(state, core).may_return(removal)) if fits() else []
     if len(chosen) < len(found) and preemption.nested:
         state.log.rollback(mark)
         mark, removal = state.log.mark(), Removal(state)
@@ -318,7 +319,8 @@ def _for_gang(preemption: PreemptionPolicy) -> Plan | None:
 def _cheapest(preemption: PreemptionPolicy, core: Unit, fits: Callable[[], bool], *, limited: bool) -> list[Preemptible] | None:
     """The victims for a gang: down the list of the cheapest, or else row by row, or in sets; None: there are none."""
     state = preemption.state
-    source = victims_of(state).in_order(preemption, None if limited else where_victims_help(state, core))
+    only = None if limited else Together(state, core).only()
+    source = victims_of(state).in_order(preemption, None if limited else where_victims_help(state, core), only)
     first = _enough(state, core, source)
     found = _down_the_list(state, first, source, fits) if first is not None else None
     reclaims = not limited and (preemption.entitled or preemption.reclaims_from_users)
@@ -390,8 +392,9 @@ def _by_subsets(preemption: PreemptionPolicy, core: Unit) -> tuple[list[Preempti
         fits = _fit_of(state, core)
         return search(preemption, core, [rows] if len(rows) <= _ROWS_TOGETHER else [], lambda _: fits())
     task = core.tasks[0]
-    # What is preempted elsewhere helps only where it relieves a queue above both.
-    anywhere = preemption.nested or elsewhere(state, core.tasks) is not None
+    others = elsewhere(state, core.tasks)
+    anywhere = preemption.nested or others is not None
+    rows = others.worth(rows) if others is not None else rows
     named = sorted((row for row in rows if anywhere or row in there), key=state.nodes.names.__getitem__)
     return search(
         preemption,
@@ -432,11 +435,11 @@ def _enough(state: ClusterState, core: Unit, source: Iterator[Preemptible]) -> l
     where = where_victims_help(state, core) if near_of(state, core) is not None else None
     rows = slice(0, state.nodes.count) if where is None else np.flatnonzero(where).tolist()
     missing = amounts.lacking(state.nodes, rows, amounts.asked_by(core.tasks))
-    victims, freed = list[Preemptible](), dict[int, int]()
+    victims, freed, shared = list[Preemptible](), dict[int, int](), Together(state, core)
     for each in source:
         victims.append(each)
         amounts.add(freed, each[1].tasks)
-        if amounts.covers(freed, missing):
+        if shared.covered_with(each[1].tasks) and amounts.covers(freed, missing):
             return victims
     return None
 

@@ -95,12 +95,15 @@ class VictimTable:
             if any(where(task.row) for task in victim.tasks) and nothing.is_reclaimable(reason, victim):
                 yield reason, victim
 
-    def in_order(self, preemption: PreemptionPolicy, where: Mask | None = None) -> Iterator[Preemptible]:
+    def in_order(
+        self, preemption: PreemptionPolicy, where: Mask | None = None, only: Callable[[Preemptible], bool] | None = None
+    ) -> Iterator[Preemptible]:
         """Victims that a unit may preempt together, cheapest first; of a queue over its share no more than the excess.
 
-        where: rows of which they must hold one; victims elsewhere would use up what may be reclaimed, without use.
+        where: rows of which they must hold one; victims elsewhere would use up what may be reclaimed, without use. only: those
+        that help.
         """
-        near = self._near(preemption)
+        near = self._near(preemption) if only is None else filter(only, self._near(preemption))
         if where is not None:
             near = (each for each in near if any(where.item(task.row) for task in each[1].tasks))
         planned = PlannedVictims(preemption)

@@ -17,6 +17,7 @@ not fit, a move that is dropped, a unit that takes a free place instead) leaves 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 
 import msgspec
@@ -26,6 +27,7 @@ from fairlead.core.model.pods import DeviceUse, Pod, on_paper
 from fairlead.core.nodes.claim_users import may_move, of_replacement, pools_of
 from fairlead.core.nodes.idle import FreeDevices
 from fairlead.core.pods.filters.dynamic_resources import only_claims
+from fairlead.core.pods.filters.shared_resources import SharedResources
 from fairlead.core.pods.members import first_to_go
 from fairlead.core.pods.tasks import Gang, Placeholder, Task, TaskState, Unit
 from fairlead.core.state.departures import Departures
@@ -99,7 +101,7 @@ class Moves:
 
     def _keeps_relations(self, task: Task) -> bool:
         """Whether nothing between pods binds a pod to its place, and its claims, if it has such, let it go."""
-        relations = task.ranking.relations
+        relations = [each for each in task.ranking.relations if not isinstance(each, SharedResources)]
         return not relations or (only_claims(relations) and may_move(self._tables.device_claims, task.pod))
 
     # -- free devices -------------------------------------------------------------------------
@@ -223,8 +225,9 @@ class Moves:
             # Their devices may be those that a victim has, here or elsewhere: which ones that were is not asked.
             giving = [uid for uid in places if not pools.isdisjoint(pools_of(claims, self._tables.tasks[uid].pod))]
             return tuple(sorted({*here, *giving}))
-        if not here or not placeholders:
-            return ()
+        sharing = self._sharing(places, held, placeholders)
+        if sharing or not here or not placeholders:
+            return tuple(sorted({*here, *sharing})) if sharing else ()
         nodes = self._tables.nodes
         leaving = [self._tables.tasks[uid] for uid in here]
         coming = [task for task in held if task.row == row]
@@ -243,6 +246,25 @@ class Moves:
         beside = all(nodes.free[column].item(row) + amount >= 0 for column, amount in left.items())
         beside = beside and all(devices[device] >= 0 for task in placeholders for device in task.devices)
         return () if beside else tuple(sorted(here))
+
+    def _sharing(
+        self, places: dict[str, tuple[int, tuple[int, ...]]], held: Sequence[Task], placeholders: Sequence[Placeholder]
+    ) -> list[str]:
+        """The same of what pools share, wherever in a pool it is taken: none if there is enough for both."""
+        shared, tasks = self._tables.nodes.shared, self._tables.tasks
+        keys = {key for each in placeholders for key, _ in shared.parts(each.shape.spec.shared, each.row)}
+        if not keys:
+            return []
+        left = Counter({key: shared.free(key) for key in keys})
+        for task in held:
+            left.update(dict(shared.parts(task.shape.spec.shared, task.row)))
+        taking: dict[str, set[tuple[str, str]]] = {}
+        for uid, (row, _) in places.items():
+            parts = dict(shared.parts(tasks[uid].shape.spec.shared, row))
+            left.subtract(parts)
+            taking[uid] = parts.keys() & keys
+        short = {key for key in keys if left[key] < 0}
+        return [uid for uid, theirs in taking.items() if not short.isdisjoint(theirs)]
 
     def arrived(self, task: Task) -> None:
         """A pod came to wait: perhaps it replaces one that was moved."""

@@ -19,6 +19,7 @@ from fairlead.core.pods.filters.base import Refusal, Relation, Stop
 from fairlead.core.pods.filters.compute_domains import ComputeDomains
 from fairlead.core.pods.filters.dynamic_resources import DynamicResources
 from fairlead.core.pods.filters.extended_resources import ExtendedResources
+from fairlead.core.pods.filters.shared_resources import SharedResources
 
 
 class NetworkTopology(Relation):
@@ -96,6 +97,7 @@ def depends_on_others(relations: Iterable[Relation]) -> bool:
     """Whether more is judged of a shape than nodes by themselves, devices of its claims, and the place of its gang.
 
     Extended resources that devices serve elsewhere are judged by each node itself; the place of a ComputeDomain is like a gang's.
+    What pools share is an amount like those of a node.
     """
-    known = NetworkTopology | ComputeDomains | DynamicResources | ExtendedResources
+    known = NetworkTopology | ComputeDomains | DynamicResources | ExtendedResources | SharedResources
     return any(not isinstance(each, known) for each in relations)
