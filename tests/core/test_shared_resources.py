@@ -8,10 +8,12 @@ import pytest
 
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
+from fairlead.core.forecast import forecast
 from fairlead.core.model.nodes import NodePool
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Evict, Place, Preempt
+from fairlead.core.pods.tasks import TaskState
 from tests.builders import GPU, cluster, confirm, group, node, placed, pod, preempted, queue, refused, run, settle, spec, start
 
 STORAGE = "storage-bandwidth"
@@ -292,6 +294,16 @@ def test_what_is_reserved_of_a_pool_is_kept_from_others_on_all_its_nodes():
     assert set(found) == {"soon"}
 
 
+def test_a_start_is_expected_once_enough_is_free_of_what_a_pool_shares():
+    running = [taking(f"p{n}", 20, at="a0", time_limit=(n + 1) * 600.0, started=0.0) for n in range(2)]
+    state = world(
+        *running, taking("small", 10, time_limit=60.0), taking("big", 30), taking("never", 50), taking("plain"), preempt=False
+    )
+    run(state, 10.0)
+    found = forecast(state, 10.0)
+    assert found == {"uid-small": 600.0, "uid-big": 1200.0}
+
+
 # -- random worlds ---------------------------------------------------------------------------------
 
 
@@ -303,12 +315,8 @@ class Cluster:
         self.labels = {f"n{number}": chance.choice("ab") for number in range(5)}
         self.declared = {name: chance.choice([10, 20, 30]) for name in "ab"}
         self.overlapping = chance.random() < 0.3
-        self.state = cluster(
-            [node(name, gpus=4, labels={"pool": label}) for name, label in self.labels.items()],
-            [queue("one", quota=6), queue("two", quota=6)],
-            reservations=chance.choice([0, 1]),
-            move_patience=chance.choice([0.0, 0.0, 300.0]),
-        )
+        self.policy = {"reservations": chance.choice([0, 1]), "move_patience": chance.choice([0.0, 0.0, 300.0])}
+        self.state = self.begun()
         self.there = {}  # name -> (node, amount), of pods that are bound and not gone
         self.leaving = set()
         self.moving = set()  # of these; their controllers make others
@@ -321,6 +329,29 @@ class Cluster:
         self.made = 0
         self.changed = False
         self.needs = {}  # gang that starts as a whole -> how many members that is
+
+    def begun(self):
+        """A scheduler that knows nodes and queues."""
+        made = [node(name, gpus=4, labels={"pool": label}) for name, label in self.labels.items()]
+        return cluster(made, [queue("one", quota=6), queue("two", quota=6)], **self.policy)
+
+    def restart(self, now):
+        """Another scheduler begins with what the cluster's objects are."""
+        before, self.state = self.state, self.begun()
+        for name in self.declared:
+            self.declare(name)
+        for gang in before.gangs.values():
+            if gang.group is not None:
+                self.state.upsert_group(gang.group)
+        for uid, task in before.tasks.items():
+            more = {"node": self.there.get(uid, ("",))[0]}
+            if uid in self.leaving:
+                more |= {"terminating": True, "leaves": now + 30.0, "preempted": True}
+            if uid in before.in_flight.kept:
+                more["moves_to"] = before.nodes.names[before.in_flight.kept[uid].placeholder.row]
+            if task.state is TaskState.HELD:
+                more["nominated"] = before.nodes.names[task.row]
+            self.state.upsert_pod(msgspec.structs.replace(task.pod, **more))
 
     def declare(self, name):
         selector = () if name == "all" else (Requirement("pool", "In", (name,)),)
@@ -431,6 +462,9 @@ def test_random_worlds(seed):
                 judged.leave(uid)
         if chance.random() < 0.15:
             judged.change()
+        if chance.random() < 0.05:
+            judged.restart(now)
+            walk = invariants.Walk()
         decided = run(judged.state, now)
         judged.observe(decided)
         confirm(judged.state, decided)

@@ -7,8 +7,9 @@ latest when its wait for that share is over (`shareWaitSeconds`); which victims 
 simulated, on copies. Devices, relations between pods, limits of users, and earlier evictions for priority or shares are left
 out, so a start may come sooner or later. Devices of claims are one amount of GPUs on the nodes that have such devices: which of
 them are free together is not simulated, and devices that are no GPUs are not counted; where nodes are reserved for a job with
-claims, its start is known by that. So it is for a gang that waits for a domain of the network. A job that starts in the forecast
-and has no known run time is expected to run for the median of the jobs that ended, else for an hour.
+claims, its start is known by that. So it is for a gang that waits for a domain of the network. What pools share is one amount of
+each name. A job that starts in the forecast and has no known run time is expected to run for the median of the jobs that ended,
+else for an hour.
 
 When a pod ends, all pending shapes are recounted on its row at once (`pods/capacity`). `queues/forecast_lines` answers which
 lines of equal jobs fit then, and which is next. Shapes and lines of which nothing waits any more are left out from time to time.
@@ -28,6 +29,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Ints
 from fairlead.core.model.charges import Charge
 from fairlead.core.model.undo import UndoLog
+from fairlead.core.nodes.shared_resources import Amounts, Key, wanted_by
 from fairlead.core.pods.capacity import Capacity, Demand
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import ELASTIC_LEVEL, Task
@@ -62,11 +64,23 @@ class _End:
     over: bool = field(compare=False, default=False)
     non_preemptible: bool = field(compare=False, default=False)  # it is charged to guarantees (`guarantees`)
     time_slice: TimeSlice | None = field(compare=False, default=None)
+    shared: Amounts = field(compare=False, default=())  # what it takes of what pools share
 
 
 def _confined(tasks: Sequence[Task]) -> bool:
     """Whether members of a gang, or of a part of it, must be in one domain of the network."""
     return any((near := task.shape.spec.near) is not None and (near.required or near.team) for task in tasks)
+
+
+def _of_pools(state: ClusterState) -> tuple[dict[str, int], dict[str, int]]:
+    """What pods take of what pools share, and what that is, by name: in all pools together."""
+    shared = state.nodes.shared
+    used, declared = dict[str, int](), dict[str, int]()
+    for pool, amounts in shared.declared.items():
+        for name, amount in amounts.items():
+            used[name] = used.get(name, 0) + shared.used.get((pool, name), 0)
+            declared[name] = declared.get(name, 0) + amount
+    return used, declared
 
 
 class _Play:
@@ -75,6 +89,7 @@ class _Play:
         self.used = {name: dict(node.used) for name, node in state.queues.queues.items()}
         self.guarantees = state.queues.guarantees.copy(UndoLog())
         self.capacity = Capacity(state.nodes, self._running(), state.device_claims.rows_for)
+        self.shared, self.declared = _of_pools(state)
         self.starts: dict[str, float] = {}
         self.share_starts: dict[str, float] = {}  # job -> when it starts at the latest, by its queue's share
         self.not_before: dict[str, float] = {}  # job -> until when it waits at most for fewer domains of the network
@@ -117,7 +132,11 @@ class _Play:
             task.queue,
             self.state.queues.tree.charge_at(task.shape, task.row) if task.charged else (),
             non_preemptible=task.charged and self.guarantees.non_preemptible(task),
+            shared=tuple((name, amount) for (_, name), amount in self._parts_of(task)) if task.shape.spec.shared else (),
         )
+
+    def _parts_of(self, task: Task) -> Iterator[tuple[Key, int]]:
+        return self.state.nodes.shared.parts(task.shape.spec.shared, task.row)
 
     def _line_up(self, node: QueueNode, shapes: dict[int, tuple[int, Ranking]]) -> Iterator[Line]:
         for pending_class in node.pending_classes.values():
@@ -146,6 +165,8 @@ class _Play:
                 for resource, amount in demand
                 if resource in each.limits
             ]
+            taken = wanted_by(task.shape.spec.shared for task in core)
+            limits += [(self.shared, name, amount, self.declared.get(name, 0)) for name, amount in sorted(taken.items())]
             non_preemptible = self.guarantees.non_preemptible(core[0])
             service = self.state.services.of(core[0])
             yield Line(pending_class, units, service, list(needs.items()), demand, non_preemptible, limits, deque())
@@ -207,6 +228,8 @@ class _Play:
         """A pod's place is given back, or (-1) taken again."""
         end.over = sign > 0
         self.capacity.change(end.row, end.demand, sign)
+        for name, amount in end.shared:
+            self.shared[name] -= sign * amount
         path = self.state.queues.queues[end.queue].path if end.charge else ()
         if end.non_preemptible:
             self.guarantees.add(path, end.charge, -sign)
@@ -334,9 +357,12 @@ class _Play:
         for (row, demand), task in zip(places, core, strict=True):
             self._orders += 1
             charge = self.state.queues.tree.asked(task.ranking)
-            heappush(
-                self.ends, _End(at + total, self._orders, row, demand, task.queue, charge, non_preemptible=line.non_preemptible)
-            )
+            shared = task.shape.spec.shared
+            for name, amount in shared:
+                self.shared[name] = self.shared.get(name, 0) + amount
+            end = _End(at + total, self._orders, row, demand, task.queue, charge, shared=shared)
+            end.non_preemptible = line.non_preemptible
+            heappush(self.ends, end)
         if line.non_preemptible:
             self.guarantees.add(line.queue.path, line.demand, 1)
         self._hold(line.queue.path, line.demand, 1)
