@@ -6,11 +6,13 @@ from collections import Counter
 import msgspec
 import pytest
 
+from fairlead.api.names import SHARED_PREFIX
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.forecast import forecast
 from fairlead.core.model.nodes import NodePool
 from fairlead.core.model.pods import PodSpec
+from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Evict, Place, Preempt
 from fairlead.core.pods.tasks import TaskState
@@ -231,6 +233,28 @@ def test_a_pod_that_moves_is_replaced_once_it_is_gone_where_its_pool_has_not_eno
     assert used(state) == 20
 
 
+@pytest.mark.parametrize("amounts", [{"limit": 10}, {"limit_percent": 25_000}])
+def test_a_queue_holds_no_more_than_its_limit_of_what_pools_share(amounts):
+    bounded = Queue("bounded", resources=(QueueResource(f"{SHARED_PREFIX}{STORAGE}", **amounts),))
+    pods = (taking(f"p{number}", 8, gpus=0, queue="bounded", created=number) for number in range(2))
+    state = world(*pods, queues=[bounded, queue("free")])
+    decided = settle(state, 1.0)
+    assert set(placed(decided)) == {"p0"}
+    assert refused(decided)["p1"].code is ReasonCode.LIMIT_EXCEEDED
+    state.upsert_pod(taking("other", 8, queue="free"))
+    assert set(start(state, 2.0)) == {"other"}
+    state.upsert_pool(pool("a", storage_bandwidth=80))
+    assert start(state, 3.0) == ({} if "limit" in amounts else {"p1": "a0"})
+
+
+def test_a_queue_reclaims_its_quota_of_what_pools_share():
+    own = Queue("own", resources=(QueueResource(f"{SHARED_PREFIX}{STORAGE}", quota=20),))
+    state = world(*(taking(f"p{number}", 20, at=f"a{number}", queue="over") for number in range(2)), queues=[own, queue("over")])
+    state.upsert_pod(taking("q", 20, queue="own"))
+    assert len(preempted(settle(state, 1.0))[0]) == 1
+    invariants.check(state)
+
+
 # -- pools and nodes that change -------------------------------------------------------------------
 
 
@@ -315,6 +339,7 @@ class Cluster:
         self.labels = {f"n{number}": chance.choice("ab") for number in range(5)}
         self.declared = {name: chance.choice([10, 20, 30]) for name in "ab"}
         self.overlapping = chance.random() < 0.3
+        self.limit = chance.choice([None, 15])  # of what pods of queue `one` may take
         self.policy = {"reservations": chance.choice([0, 1]), "move_patience": chance.choice([0.0, 0.0, 300.0])}
         self.state = self.begun()
         self.there = {}  # name -> (node, amount), of pods that are bound and not gone
@@ -333,7 +358,8 @@ class Cluster:
     def begun(self):
         """A scheduler that knows nodes and queues."""
         made = [node(name, gpus=4, labels={"pool": label}) for name, label in self.labels.items()]
-        return cluster(made, [queue("one", quota=6), queue("two", quota=6)], **self.policy)
+        bounded = Queue("one", resources=(QueueResource(GPU, 6000), QueueResource(f"{SHARED_PREFIX}{STORAGE}", limit=self.limit)))
+        return cluster(made, [bounded, queue("two", quota=6)], **self.policy)
 
     def restart(self, now):
         """Another scheduler begins with what the cluster's objects are."""
@@ -363,6 +389,9 @@ class Cluster:
     def in_use(self, name):
         return sum(amount for where, amount in self.there.values() if name in self.pools_of(where))
 
+    def taken_by(self, queue_name):
+        return sum(amount for uid, (_, amount) in self.there.items() if self.state.tasks[uid].queue == queue_name)
+
     def arrive(self):
         chance, self.made = self.chance, self.made + 1
         name, size = f"j{self.made}", chance.choice([1, 1, 1, 2, 3])
@@ -391,6 +420,7 @@ class Cluster:
                 self.leaving |= {victim.pod.uid for victim in each.victims}
             if isinstance(each, Preempt):
                 self.moving |= set(each.moved)
+        assert self.limit is None or self.taken_by("one") <= self.limit
         for name, declared in self.declared.items():
             before = name in self.grandfathered  # it began so
             assert before or self.in_use(name) <= declared, (name, self.in_use(name), declared)
@@ -439,6 +469,8 @@ def single_places(judged):
         if uid in judged.there or task.gang is not None or is_held_back(task):
             continue
         amount = dict(task.pod.spec.shared).get(STORAGE, 0)
+        if judged.limit is not None and task.queue == "one" and judged.taken_by("one") + amount > judged.limit:
+            continue
         for where in judged.labels:
             room = all(judged.in_use(name) + amount <= judged.declared[name] for name in judged.pools_of(where)) or not amount
             if room and gpus[where] >= task.pod.spec.gpus:

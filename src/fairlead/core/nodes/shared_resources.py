@@ -152,6 +152,10 @@ class SharedResources:
         """What pods on a row take."""
         return self._taken.get(row, {}).get(name, 0)
 
+    def total(self, name: str, pool: str = "") -> int:
+        """What all pools declare of a name, or one of them does."""
+        return sum(self.declared[each].get(name, 0) for each in ([pool] if pool else self.declared) if each in self.declared)
+
     def rows(self) -> list[int]:
         """The rows whose pods take anything, or did."""
         return sorted(self._taken)

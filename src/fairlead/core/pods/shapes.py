@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fairlead.api.names import KUBERNETES_PROFILE
+from fairlead.api.names import KUBERNETES_PROFILE, SHARED_PREFIX
 from fairlead.core.mig.parts import WHOLE as GPU
 from fairlead.core.mig.parts import milli_of
 from fairlead.core.model.charges import Charge
@@ -136,4 +136,6 @@ def _charge(spec: PodSpec, gpu_resources: tuple[str, ...], parts: int) -> Charge
         charge[gpu_resources[0]] = spec.gpus * spec.gpu_milli
     if parts:
         charge[GPU] = charge.get(GPU, 0) + parts
+    for name, amount in spec.shared:
+        charge[SHARED_PREFIX + name] = amount
     return tuple(sorted(charge.items()))

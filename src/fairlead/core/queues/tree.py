@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fairlead.api.names import DEFAULT_QUEUE
+from fairlead.api.names import DEFAULT_QUEUE, SHARED_PREFIX
 from fairlead.core.mig.parts import WHOLE as GPU
 from fairlead.core.model.charges import Charge, key_of, split, sum_of
 from fairlead.core.model.units import WHOLE
@@ -62,6 +62,8 @@ class QueueTree:
     def total(self, resource: str) -> int:
         """What all nodes, or those of the pool that its key names, offer, in the units that queues are charged in."""
         name, pool = split(resource) if "@" in resource else (resource, "")
+        if name.startswith(SHARED_PREFIX):
+            return self.nodes.shared.total(name.removeprefix(SHARED_PREFIX), pool)
         among = self.pools.mask(pool) if pool else None
         claimed = self.nodes.claimed.total(among) if name == GPU else 0
         if name == GPU and (self.nodes.partitions or self.parts.varies):
@@ -169,9 +171,10 @@ class QueueTree:
 
     def resolve_all(self) -> bool:
         """Bring percentages up to what the nodes offer now; whether that has changed."""
-        if self._totals == self.nodes.totals_version:
+        totals = self.nodes.totals_version + self.nodes.shared.described  # neither becomes less
+        if self._totals == totals:
             return False
-        self._totals = self.nodes.totals_version
+        self._totals = totals
         for node in self.queues.values():
             self.resolve(node)
         return True
