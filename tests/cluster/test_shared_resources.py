@@ -9,9 +9,10 @@ from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import convert, policies, views
 from fairlead.operator.jobs import members
+from fairlead.scheduler.explanations import advice_of
 from fairlead.scheduler.gauges import of_snapshot
 from fairlead.scheduler.metrics_snapshot import take
-from tests.builders import cluster, node, start
+from tests.builders import cluster, node, refused, settle, start
 
 
 def pod(text, **more):
@@ -68,3 +69,12 @@ def test_metrics_have_what_is_declared_and_taken():
     found = dict(of_snapshot(take(state, 1.0)))
     assert found["fairlead_pool_shared_resource"] == {("a", "storage"): 10e9, ("a", "uplink"): 3.0}
     assert found["fairlead_pool_shared_resource_used"] == {("a", "storage"): 8e9, ("a", "uplink"): 0.0}
+
+
+def test_what_helps_is_known():
+    state = cluster([node("n1")])
+    state.upsert_pool(pool("a", storage="10G"))
+    state.upsert_pod(pod("storage=12G"))
+    reason = refused(settle(state, 1.0))["p"]
+    assert reason.message == "0/1 nodes are available: 1 node(s): a pod needs 12G storage, the largest NodePool has 10G."
+    assert "sharedResources" in advice_of(reason)

@@ -57,6 +57,8 @@ ADVICE = {
     "configuration.",
     "DisruptionBudget": "It starts when the budget allows disruptions or its pods end. The owner of the budget can change it.",
     "WaitingForVictims": "It starts when these pods have ended, or on other nodes if those are free earlier.",
+    "SharedResources": "It starts when pods of the pool end, or are preempted, that take of what its nodes share. Ask for less, "
+    "or ask an administrator for the names and amounts in `sharedResources` of NodePools.",
     "Dependency": "It starts when the jobs in its spec.dependsOn have ended as required there.",
     "Suspended": "It continues when it is resumed: by its user (`fairlead resume`), or by the scheduler when capacity is free.",
     "Backoff": "It failed, or a binding was refused, a moment ago; it is retried soon.",

@@ -26,10 +26,10 @@ class SharedResources(Relation):
         for name, amount in self.spec.shared:
             pools = shared.pools_with(name)
             if not pools:
-                return Stop(self.plugin, f"no NodePool has the shared resource {name!r}")
+                return Stop(self.plugin, f"node(s): no NodePool has the shared resource {name!r}")
             most = max(shared.declared[pool][name] for pool in pools)
             if most < amount:
-                return Stop(self.plugin, f"a pod needs {show(amount)} {name}, the largest NodePool has {show(most)}")
+                return Stop(self.plugin, f"node(s): a pod needs {show(amount)} {name}, the largest NodePool has {show(most)}")
         return None
 
     @override
