@@ -29,6 +29,8 @@ def pool(name, **shared):
 def test_what_a_pod_takes():
     found = pod("storage-bandwidth=2G,scratch=1")
     assert (found.spec.shared, found.error) == ((("scratch", 1), ("storage-bandwidth", 2 * 10**9)), None)
+    theirs = pod("storage-bandwidth=2G", schedulerName="default-scheduler")
+    assert (theirs.spec.shared, theirs.ours) == ((), False)
     odd = pod("storage-bandwidth")
     assert odd.error.code is ReasonCode.INVALID_SPEC
     assert "annotation fairlead.dev/shared-resources: 'storage-bandwidth' is not one name=amount" in odd.error.message

@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.api import names
 from testbed import tenants
-from testbed.objects import ai_job, node, queue
+from testbed.objects import ai_job, node, pod, queue
 from tests.e2e.planes import AI_JOBS, OPERATOR, USER
 
 pytestmark = pytest.mark.e2e
@@ -48,6 +48,9 @@ def test_jobs_start_together_only_as_far_as_their_pool_can_serve(cluster, plane,
             lambda: (now := cluster.condition("second-worker-0-0")) is not None and now[0] == "SharedResources" and now
         )
         assert "and 8G storage-bandwidth for them; pool a100 has 4G of 40G storage-bandwidth free" in found[1]
+        direct = pod("direct", gpus=0, nodeName="n0")
+        direct["metadata"]["annotations"] = {names.SHARED_RESOURCES_ANNOTATION: f"{STORAGE}=40G"}
+        assert "takes shared resources, may not set spec.nodeName" in ann.create(direct)
         change = {"metadata": {"annotations": {names.SHARED_RESOURCES_ANNOTATION: f"{STORAGE}=1"}}}
         assert "cannot be changed: the pod has a node" in ann.patch("pod", "first-worker-0-0", change)
         assert ann.kubectl("delete", "aijob", "first").returncode == 0

@@ -68,7 +68,7 @@ def pod(
     wanted, unsized = _requested(view, workloads if profile == names.KUBERNETES_PROFILE else None, complaints)
     if names.PRESSURE_ANNOTATION in annotations:
         wanted = _pressing(wanted, annotations[names.PRESSURE_ANNOTATION], complaints)
-    if names.SHARED_RESOURCES_ANNOTATION in annotations:
+    if names.SHARED_RESOURCES_ANNOTATION in annotations and profile is not None:  # others are under no limit
         wanted = _sharing(wanted, annotations[names.SHARED_RESOURCES_ANNOTATION], complaints)
     status = view.status or _NO_STATUS
     owner = next((each for each in metadata.owner_references or () if each.controller), None)

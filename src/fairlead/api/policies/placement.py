@@ -1,4 +1,7 @@
-"""Placement: GPUs are given out by schedulers; a tenant's pod does not take them by naming its node."""
+"""Placement: GPUs are given out by schedulers; a tenant's pod does not take them by naming its node.
+
+Nor what the nodes of a pool share, by its annotation.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ def placement(schedulers: Sequence[str], others: Sequence[str] = (), *, require_
         conditions += [("by-a-tenant", _BY_TENANT), ("asks-gpus", _asks_gpus(spec, metadata))]
         validations = [
             refusal(
-                named, "a pod that asks for GPUs may not set spec.nodeName: schedulers place it; use nodeSelector or affinity"
+                named,
+                "a pod that asks for GPUs, or takes shared resources, may not set spec.nodeName: schedulers place it; use "
+                "nodeSelector or affinity",
             )
         ]
         if require_scheduler:
@@ -66,5 +71,6 @@ def _asks_gpus(spec: str, metadata: str) -> str:
         return f"(has({spec}.{containers}) && {spec}.{containers}.exists(c, has(c.resources) && ({' || '.join(kinds)})))"
 
     fraction = f"(has({metadata}) && {entry(metadata, 'annotations', names.GPU_FRACTION_ANNOTATION)} != '')"
+    shared = f"(has({metadata}) && {entry(metadata, 'annotations', names.SHARED_RESOURCES_ANNOTATION)} != '')"
     claims = f"(has({spec}.resourceClaims) && size({spec}.resourceClaims) > 0)"
-    return " || ".join((asked("containers"), asked("initContainers"), fraction, claims))
+    return " || ".join((asked("containers"), asked("initContainers"), fraction, shared, claims))

@@ -1,8 +1,8 @@
 """Shared resources: amounts that all nodes of a pool share, such as the bandwidth of its storage, and what pods there take.
 
-A NodePool declares them. A pod takes what it asks for from each pool of its node that declares the name, whichever scheduler
-placed it; nodes that are in no such pool offer none of it. All of it is under the undo log, so what is tried takes and gives back
-like amounts of a node. Where no pool declares anything, nothing but what pods take on their rows is kept.
+A NodePool declares them. A pod takes what it asks for from each pool of its node that declares the name; nodes that are in no
+such pool offer none of it. All of it is under the undo log, so what is tried takes and gives back like amounts of a node. Where
+no pool declares anything, nothing but what pods take on their rows is kept.
 """
 
 from __future__ import annotations
