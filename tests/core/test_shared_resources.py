@@ -284,6 +284,19 @@ def test_a_node_that_changes_pools_takes_its_pods_amounts_along():
     assert (used(state, there), used(state, other)) == (0, 0)
 
 
+def test_a_victim_whose_node_comes_to_another_pool_counts_there_until_it_is_gone():
+    pools = [pool("a", storage_bandwidth=20), pool("b", storage_bandwidth=20)]
+    state = world(taking("victim", 20, at="a0"), nodes=[*nodes("a", 2), *nodes("b", 1)], pools=pools)
+    state.upsert_pod(taking("urgent", 20, gpus=8, priority=10, selector={"pool": "a"}))
+    assert preempted(run(state, 1.0)) == [["victim"]]
+    state.upsert_node(node("a0", labels={"pool": "b"}))
+    state.upsert_pod(taking("other", 20, selector={"pool": "b"}))
+    assert set(start(state, 2.0)) == {"urgent"}
+    assert (used(state, "a"), used(state, "b")) == (20, 20)
+    state.remove_pod("uid-victim")
+    assert set(start(state, 3.0)) == {"other"}
+
+
 def test_a_restart_counts_the_same():
     state = world(taking("theirs", 30, at="a0"), taking("p", 10), taking("q", 10))
     assert len(start(state, 1.0)) == 1
