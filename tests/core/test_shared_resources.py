@@ -233,7 +233,7 @@ def test_a_pod_that_moves_is_replaced_once_it_is_gone_where_its_pool_has_not_eno
     assert used(state) == 20
 
 
-@pytest.mark.parametrize("amounts", [{"limit": 10}, {"limit_percent": 25_000}])
+@pytest.mark.parametrize("amounts", [{"limit": 10}, {"limit_percent": 25_000}, {"limit": 10, "pool": "a"}])
 def test_a_queue_holds_no_more_than_its_limit_of_what_pools_share(amounts):
     bounded = Queue("bounded", resources=(QueueResource(f"{SHARED_PREFIX}{STORAGE}", **amounts),))
     pods = (taking(f"p{number}", 8, gpus=0, queue="bounded", created=number) for number in range(2))
@@ -241,6 +241,10 @@ def test_a_queue_holds_no_more_than_its_limit_of_what_pools_share(amounts):
     decided = settle(state, 1.0)
     assert set(placed(decided)) == {"p0"}
     assert refused(decided)["p1"].code is ReasonCode.LIMIT_EXCEEDED
+    where = " of pool 'a'" if "pool" in amounts else ""
+    assert refused(decided)["p1"].message == (
+        f"queue 'bounded' holds 8 of at most 10 shared.fairlead.dev/storage-bandwidth{where}; 8 more would exceed its limit"
+    )
     state.upsert_pod(taking("other", 8, queue="free"))
     assert set(start(state, 2.0)) == {"other"}
     state.upsert_pool(pool("a", storage_bandwidth=80))
@@ -432,12 +436,30 @@ class Cluster:
                 self.leaving |= {victim.pod.uid for victim in each.victims}
             if isinstance(each, Preempt):
                 self.moving |= set(each.moved)
+                self.check_needed(each)
         assert self.limit is None or self.taken_by("one") <= self.limit
         for name, declared in self.declared.items():
             before = name in self.grandfathered  # it began so
             assert before or self.in_use(name) <= declared, (name, self.in_use(name), declared)
             if before and self.in_use(name) <= declared:
                 self.grandfathered.discard(name)
+
+    def check_needed(self, plan):
+        """For a pod by itself only those leave that are on its node, or take of what it takes where it does, with their gangs."""
+        if len(plan.beneficiaries) > 1 or plan.moved:
+            return
+        (binding,) = plan.beneficiaries
+        task, useful = self.state.tasks[binding.pod.uid], {}
+        takes, pools = dict(task.pod.spec.shared).get(STORAGE, 0), set(self.pools_of(binding.node))
+        for victim in plan.victims:
+            uid = victim.pod.uid
+            _, taken = self.there[uid]
+            near = bool(takes and taken) and (
+                not pools.isdisjoint(self.pools_of(victim.node))
+                or (self.limit is not None and task.queue == self.state.tasks[uid].queue == "one")
+            )
+            useful[self.gang_of(uid)] = useful.get(self.gang_of(uid), False) or near or victim.node == binding.node
+        assert all(useful.values()), (binding, useful)
 
     @staticmethod
     def gang_of(uid):

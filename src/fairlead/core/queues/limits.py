@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fairlead.api.names import SHARED_PREFIX
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.api.shared_resources import show
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.charges import Charge, key_of, split, sum_of
 from fairlead.core.model.units import WHOLE
@@ -179,9 +181,10 @@ class Limits:
     def _beyond(self, node: QueueNode, key: str, limit: int, more: int) -> Reason:
         used, scale, (resource, pool) = node.used.get(key, 0), self.tree.scale(key), split(key)
         where, others = f" of pool {pool!r}" if pool else "", node.foreign.get(key, 0)
+        held, most, wanted = (_shown(resource, amount, scale) for amount in (used, limit, more))
         message = (
-            f"queue {node.name!r} holds {used / scale:g} of at most {limit / scale:g} {resource}{where}"
-            f"{by_others(others, scale)}; {more / scale:g} more would exceed its limit"
+            f"queue {node.name!r} holds {held} of at most {most} {resource}{where}"
+            f"{by_others(others, scale)}; {wanted} more would exceed its limit"
         )
         numbers = {"used": used, "limit": limit, "requested": more} | ({"foreign": others} if others else {})
         return Reason(ReasonCode.LIMIT_EXCEEDED, message, numbers)
@@ -204,6 +207,11 @@ class Limits:
         )
         numbers = {"used": broken.claimed - broken.requested, "limit": broken.bound, "requested": broken.requested}
         return Reason(ReasonCode.QUOTA_EXCEEDED, message, numbers)
+
+
+def _shown(resource: str, amount: int, scale: int) -> str:
+    """An amount as a message has it: of what pools share with a suffix, since those are large."""
+    return show(amount) if resource.startswith(SHARED_PREFIX) else f"{amount / scale:g}"
 
 
 def _both(mask: Mask, rows: Mask | None) -> Mask:
