@@ -363,6 +363,34 @@ async def test_parts_of_a_gpu_are_given_out_without_labelling_a_node(local):
     assert await device("c") != first
 
 
+async def test_two_jobs_of_a_class_that_shares_run_on_one_gpu_and_no_third(local):
+    """Each requests a whole GPU. They share one once no other is free, and the object of the later one names the other."""
+    local.create(
+        {"apiVersion": names.API_VERSION, "kind": "ServiceClass", "metadata": {"name": "small"}, "spec": {"sharing": "Pairs"}}
+    )
+    command = ["sh", "-c", "echo on $CUDA_VISIBLE_DEVICES; sleep 1000"]
+
+    async def device(job):
+        (pod,) = await local.until(lambda: local.running_pods(job))
+        return (await local.until(lambda: re.findall(r"on (\d+)", local.log(pod))))[0]
+
+    local.job("whole", command, workers=3)
+    await local.until(lambda: len(local.running_pods("whole")) == 3)
+    local.job("first", command, serviceClass="small")
+    first = await device("first")
+    local.job("second", command, serviceClass="small")
+    assert await device("second") == first
+    pods = {name: pod for job in ("first", "second") for name, pod in local.pods(job).items()}
+    told = {name: pod["metadata"]["annotations"][names.GPU_PARTNER_ANNOTATION] for name, pod in pods.items()}
+    assert told == {"first-worker-0-0": names.ALONE, "second-worker-0-0": pods["first-worker-0-0"]["metadata"]["uid"]}
+    local.job("third", command, serviceClass="small")
+    why = "1 node(s) had no device with enough free capacity"
+    await local.until(lambda: any(why in json.dumps(pod.get("status")) for pod in local.pods("third").values()))
+    assert not local.running_pods("third")
+    queue = local.api.store.get("fairlead.dev/queues", ("", "default"))
+    assert queue is None or queue.object["status"]["used"]["nvidia.com/gpu"] == "4"
+
+
 async def test_everything_works_under_a_name_that_the_configuration_gives(tmp_path):
     """Its agent gives out fractions whatever agents the configuration lists."""
     try:

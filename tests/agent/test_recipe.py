@@ -148,6 +148,22 @@ def test_a_fraction_takes_a_device_that_is_shared_before_it_takes_a_pair_apart()
     assert devices.take("d", 2) == [2, 3]
 
 
+def test_halves_are_beside_the_partner_that_is_named_whatever_comes_first():
+    devices = Devices(3)
+    assert devices.take_half("a", "alone") == [0]
+    assert devices.take_half("c", "b") == [1], "its partner has not come yet"
+    assert devices.take_half("b", "alone") == [1]
+    assert devices.take_half("d", "a") == [0]
+    assert devices.take_half("d", "a") == [0], "the same again"
+    assert devices.take_half("e", "alone") == [2], "no half that nobody named"
+    assert devices.take_half("f", "gone") is None, "its partner has ended, and none is free"
+    devices.give_back("a")
+    assert devices.take_half("g", "d") == [0]
+    for uid in "bcdeg":
+        devices.give_back(uid)
+    assert devices.free == [WHOLE] * 3
+
+
 def test_a_report_of_other_gpus_is_refused():
     text = "\tGPU0\tGPU1\nGPU0\tX\tNV1\nGPU1\tNV1\tX\n"
     assert links_in(text, 2).gpus == 2

@@ -6,7 +6,7 @@ import math
 from fairlead.api import names, pressure
 from fairlead.cluster.kubernetes.client import ApiError
 from fairlead.observability.prometheus import PrometheusError
-from fairlead.operator.measured import NODE_METRIC, POD_METRIC, Measured
+from fairlead.operator.measured import NODE_METRIC, POD_METRIC, SPEED_METRIC, Measured
 
 POD, NODE = "/api/v1/namespaces/vision/pods/bert", "/api/v1/nodes/n1"
 
@@ -15,7 +15,7 @@ class Asked:
     """A Prometheus with given answers."""
 
     def __init__(self):
-        self.answers = {POD_METRIC: {}, NODE_METRIC: {}}
+        self.answers = {POD_METRIC: {}, NODE_METRIC: {}, SPEED_METRIC: {}}
 
     async def query(self, question, labels):
         if isinstance(self.answers, Exception):
@@ -101,3 +101,29 @@ async def test_failures_are_counted_and_tried_again():
     await measured.measure()
     assert [path for path, _ in server.written] == [POD]
     assert names.MEASURED_PRESSURE_ANNOTATION == "fairlead.dev/measured-pressure"
+
+
+async def test_a_speed_is_written_every_minute_and_when_it_changes():
+    """Who is beside a pod may change while its speed does not: that must be measured, too."""
+    asked, server, measured = world()
+    asked.answers[SPEED_METRIC] = {
+        ("vision", "bert"): 12.5,
+        ("vision", "odd"): math.nan,
+        ("vision", "huge"): 1e300,
+        ("vision", "back"): -1.0,
+        ("", "bert"): 1.0,
+    }
+    for _ in range(4):
+        await measured.measure()
+        server.now += 20.0
+    assert server.written == [(POD, "at=2027-01-15T08:00:00Z,speed=12.5"), (POD, "at=2027-01-15T08:01:00Z,speed=12.5")]
+    asked.answers[SPEED_METRIC] = {("vision", "bert"): 6.0}
+    await measured.measure()
+    assert server.written[2:] == [(POD, "at=2027-01-15T08:01:20Z,speed=6")]
+    server.refuses[POD] = ApiError(500, "no", None)
+    asked.answers[SPEED_METRIC] = {("vision", "bert"): 0.0}
+    await measured.measure()
+    del server.refuses[POD]
+    await measured.measure()
+    assert server.written[3:] == [(POD, "at=2027-01-15T08:01:20Z,speed=0")]
+    assert measured.failures == 1

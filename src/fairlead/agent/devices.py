@@ -50,6 +50,7 @@ class Devices:
     def __init__(self, count: int, links: Links | None = None) -> None:
         self.free = [WHOLE] * count
         self._held: dict[str, dict[int, int]] = {}
+        self._partners: dict[str, str] = {}  # of pods that have half a device: what their bindings name
         self._choices = choices_of(links) if links is not None and links.gpus == count else None
 
     def take(self, uid: str, count: int, milli: int = WHOLE) -> list[int] | None:
@@ -69,6 +70,23 @@ class Devices:
             self.free[index] -= milli
         return sorted(chosen)
 
+    def take_half(self, uid: str, partner: str) -> list[int] | None:
+        """Half of a device for a pod that shares it with one other at most: beside its partner, or beside one that named it.
+
+        Bindings may come in another order than they were decided, and a partner may have ended: then a free device.
+        """
+        if uid in self._held:
+            return sorted(self._held[uid])
+        self._partners[uid] = partner
+        mates = [each for each, named in self._partners.items() if each in self._held and (each == partner or named == uid)]
+        beside = [index for each in mates for index in self._held[each] if self.free[index] == WHOLE // 2]
+        chosen = beside[:1] or self._whole(1)
+        if not chosen:
+            return None
+        self._held[uid] = {chosen[0]: WHOLE // 2}
+        self.free[chosen[0]] -= WHOLE // 2
+        return chosen
+
     def _whole(self, count: int) -> list[int]:
         """So many of the devices that are all free."""
         free = [index for index, left in enumerate(self.free) if left == WHOLE]
@@ -77,5 +95,6 @@ class Devices:
 
     def give_back(self, uid: str) -> None:
         """A pod has ended."""
+        self._partners.pop(uid, None)
         for index, milli in self._held.pop(uid, {}).items():
             self.free[index] += milli

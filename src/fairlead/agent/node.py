@@ -433,7 +433,11 @@ class _Run:
             asked = max(asked, 1)
         if not asked:
             return ""
-        taken = self.agent.devices.take(self.pod.metadata.uid, asked, milli)
+        partner = (self.pod.metadata.annotations or {}).get(names.GPU_PARTNER_ANNOTATION)
+        if partner and not fraction and asked == 1:
+            taken = self.agent.devices.take_half(self.pod.metadata.uid, partner)
+        else:
+            taken = self.agent.devices.take(self.pod.metadata.uid, asked, milli)
         if taken is None:
             raise RecipeError(
                 f"{asked} GPUs are not free on {self.agent.name}; free thousandths of its GPUs: {self.agent.devices.free}"

@@ -28,6 +28,7 @@ class ReasonCode(StrEnum):
     RESERVATION = "Reservation"
     TIME_LIMIT = "TimeLimit"
     START_TIMEOUT = "StartTimeout"
+    PAIR_PARTED = "PairParted"
     BACKOFF = "Backoff"
     SUSPENDED = "Suspended"
     GATED = "Gated"

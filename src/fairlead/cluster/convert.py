@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from fairlead.api import names, pressure, quantity, shared_resources, spans
+from fairlead.api import names, pressure, quantity, shared_resources, spans, speeds
 from fairlead.api.kinds import pod_group
 from fairlead.api.quantity import QuantityError
 from fairlead.api.reasons import Reason, ReasonCode
@@ -64,6 +64,10 @@ def pod(
     profile = schedulers.get(spec.scheduler_name, schedulers.get(names.ANY_SCHEDULER))
     complaints: list[str] = []
     measured_at, measured = _measured(annotations.get(names.MEASURED_PRESSURE_ANNOTATION), pressure.KINDS)[:2]
+    speed_at, speed = _speed(annotations.get(names.MEASURED_SPEED_ANNOTATION))
+    partner = annotations.get(names.GPU_PARTNER_ANNOTATION, "")
+    if partner and not spec.node_name:
+        complaints.append(f"annotation {names.GPU_PARTNER_ANNOTATION} is written by the scheduler, with the binding: remove it")
     # What selects a pod by default matters to upstream's scores only.
     wanted, unsized = _requested(view, workloads if profile == names.KUBERNETES_PROFILE else None, complaints)
     if names.PRESSURE_ANNOTATION in annotations:
@@ -129,6 +133,9 @@ def pod(
         closeness=closeness,
         measured=measured,
         measured_at=measured_at,
+        speed=speed,
+        speed_at=speed_at,
+        partner=partner if spec.node_name else "",
         declares=names.PRESSURE_ANNOTATION in annotations,
     )
 
@@ -164,6 +171,18 @@ def _measured(text: str | None, kinds: tuple[str, ...]) -> tuple[float, tuple[in
     except (QuantityError, ValueError) as error:
         return 0.0, (), str(error)
     return (when, found, "") if when else (0.0, (), f"{at[:40]!r} is not a time such as 2027-01-31T08:00:00Z")
+
+
+@lru_cache(maxsize=8192)
+def _speed(text: str | None) -> tuple[float, float]:
+    """When the speed of a pod was measured, and what was found; nothing where that cannot be read."""
+    if text is None:
+        return 0.0, 0.0
+    try:
+        at, found = speeds.read(text)
+        return (seconds(at), found) if seconds(at) else (0.0, 0.0)
+    except (QuantityError, ValueError):
+        return 0.0, 0.0
 
 
 def _requested(view: views.Pod, workloads: Workloads | None, complaints: list[str]) -> tuple[PodSpec, ReasonCode | None]:

@@ -57,6 +57,7 @@ def _amounts(view: views.Pod) -> tuple[PodSpec, str]:
             [each.image for each in spec.volumes or () if each.image is not None],
             (spec.host_network, spec.host_users),
             (view.metadata.annotations or {}).get(names.GPU_FRACTION_ANNOTATION),
+            has_half(view),
             (_sizes(status.container_statuses), _sizes(status.init_container_statuses)),
             (status.resources, status.allocated_resources),
             [each for each in status.conditions or () if each.type == RESIZE_PENDING],
@@ -70,6 +71,18 @@ def _amounts(view: views.Pod) -> tuple[PodSpec, str]:
         if len(source) <= bounds.MOST_REMEMBERED:
             _known_amounts[source] = known
     return known
+
+
+def has_half(view: views.Pod) -> bool:
+    """Whether a pod that requests a GPU was given half of one, which it may share with one other pod.
+
+    Only Fairlead gives that: the annotation of a pod that another scheduler has bound was written by its user.
+    """
+    return (
+        bool(view.spec.node_name)
+        and names.GPU_PARTNER_ANNOTATION in (view.metadata.annotations or {})
+        and view.spec.scheduler_name in names.SCHEDULERS
+    )
 
 
 def _sizes(statuses: list[views.ContainerStatus] | None) -> list[tuple[object, ...]]:
@@ -99,6 +112,9 @@ def _read_amounts(view: views.Pod) -> tuple[PodSpec, str]:
             gpus = 1
         except QuantityError as error:
             milli, complaint = WHOLE, str(error)
+    if gpus == 1 and milli == WHOLE and requests.get(names.GPU_RESOURCES[0]) and has_half(view):
+        milli = WHOLE // 2
+        del requests[names.GPU_RESOURCES[0]]
     requests["pods"] = 1
     counts_as, asks_as = scored_requests(view)
     containers = [*(spec.init_containers or ()), *spec.containers]

@@ -108,6 +108,7 @@ _PURPOSES = ("Maintenance", "Capacity")
 _MODES, _SCOPES = ("Requeue", "Suspend", "Never"), ("Queue", "Parent", "Cluster")
 _CONSOLIDATION = ("Pods", "Whole", "Never")
 _ISOLATION = ("None", "GPU", "Node")
+_SHARING = ("None", "Pairs")
 
 
 def service_class(view: views.ServiceClass) -> ServiceClass:
@@ -119,6 +120,10 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         raise QuantityError(f"preemption.consolidation is one of {', '.join(_CONSOLIDATION)}, not {preemption.consolidation!r}")
     if spec.isolation not in _ISOLATION:
         raise QuantityError(f"isolation is one of {', '.join(_ISOLATION)}, not {spec.isolation!r}")
+    if spec.sharing not in _SHARING:
+        raise QuantityError(f"sharing is one of {', '.join(_SHARING)}, not {spec.sharing!r}")
+    if spec.sharing != "None" and spec.isolation != "None":
+        raise QuantityError(f"sharing {spec.sharing} and isolation {spec.isolation} exclude each other: set one of them to None")
     slicing = spec.time_slicing or TimeSlicing()
     limits = spec.time_limit or TimeLimit()
     levels = tuple(each * 3600.0 for each in slicing.levels)
@@ -144,6 +149,7 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         start_timeout=spans.seconds(spec.start_timeout) if spec.start_timeout else 0.0,
         max_loss=spans.seconds(slicing.max_loss) if slicing.max_loss else 0.0,
         isolation=spec.isolation,
+        sharing=spec.sharing,
     )
 
 

@@ -31,6 +31,7 @@ from fairlead.core.pods.filters import (
     devices,
     first_refusal,
     gpu_headroom,
+    gpu_pairs,
     node_affinity,
     node_isolation,
     resources,
@@ -106,6 +107,9 @@ def _count_neighbours(ranking: Ranking, rows: RowNumbers, complaints: Counter[st
         kept_off.append((gpu_headroom.COMPLAINT, int((~gpu_headroom.fits(nodes, shape, enough)).sum())))
     if shape.isolates:
         kept_off.append((node_isolation.complaint(shape), int((~node_isolation.fits(nodes, shape, enough)).sum())))
+    if shape.minds_partners:
+        there = enough[devices.fits(nodes, shape, enough, shape.fit.costs(nodes.device[enough]))]
+        kept_off.append((gpu_pairs.complaint(shape), int((~gpu_pairs.fits(nodes, shape, there)).sum())))
     for complaint, count in kept_off:
         if count:
             complaints[complaint] += count

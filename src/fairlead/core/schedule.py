@@ -17,6 +17,7 @@ from fairlead.core.actions.heads import bound_waits
 from fairlead.core.actions.kept_places import bring_back, redeem_holds, start_free_places
 from fairlead.core.actions.nominated import hold_again, keep_moves_again
 from fairlead.core.actions.outwait import hurry, note_freed, release_late, report_waiting
+from fairlead.core.actions.part import part_pairs
 from fairlead.core.actions.refusals import notify, report_overdue
 from fairlead.core.actions.requeue import must_requeue, requeue, requeue_after_backoff
 from fairlead.core.actions.reserve import renew, reserve
@@ -80,8 +81,11 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     yield from choose_alternatives(state, now)
     if unit is None and state.spares.asking:
         refill(state)
-    # 7. Jobs that have run for their time limits are ended; suspensions without an answer become evictions.
+    # 7. Jobs that have run for their time limits are ended, pairs that disturb each other parted; suspensions without an answer
+    # become evictions.
     yield from releasing(state, end_overtime(state, now))
+    if state.nodes.partners.due:
+        yield from part_pairs(state)
     with guard("suspended"):
         yield from state.suspended.unanswered(now)
     # 8. Gangs that do not start in time, or run in part and cannot be completed, are evicted.

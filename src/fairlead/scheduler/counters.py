@@ -14,6 +14,8 @@ from fairlead.observability.metrics import Distribution
 _PASS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _WAIT_BOUNDS = (0.1, 1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 24 * 3600.0, 72 * 3600.0)
 
+_ENDINGS = {ReasonCode.TIME_LIMIT: "ended", ReasonCode.PAIR_PARTED: "parted"}
+
 
 class Counters(msgspec.Struct):
     """Events, passes, decisions, and faults that were contained."""
@@ -80,7 +82,7 @@ class Counters(msgspec.Struct):
         elif isinstance(transaction, Evict):
             _add(self.victims, str(transaction.reason.code), len(transaction.victims))
             if transaction.group:
-                _add(self.gangs, "ended" if transaction.reason.code is ReasonCode.TIME_LIMIT else "dismantled", 1)
+                _add(self.gangs, _ENDINGS.get(transaction.reason.code, "dismantled"), 1)
 
 
 def _add(counts: dict[str, int], key: str, count: int) -> None:

@@ -113,6 +113,14 @@ class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaul
             "allowed. Node: no pod with GPUs of another job runs on their nodes, whichever came first.",
         ),
     ] = "None"
+    sharing: Annotated[
+        str,
+        Rule(
+            pattern="^(None|Pairs)$",
+            description="Pairs: a job of the class with one pod that requests one GPU gets half of a GPU on a node of "
+            "Fairlead's agent, alone or beside one other such job, chosen by measured speeds. Excludes isolation.",
+        ),
+    ] = "None"
     namespace_selector: (
         Annotated[LabelSelector, Rule(description="Namespaces whose pods may use the class. Default: all.")] | None
     ) = None

@@ -179,6 +179,8 @@ class KubernetesCluster:
         metadata: dict[str, Any] = {"name": pod.name, "uid": pod.uid}
         if epoch is not None:
             metadata["annotations"] = {names.EPOCH_ANNOTATION: str(epoch), **self._fenced_by}
+        if binding.partner:
+            metadata.setdefault("annotations", {})[names.GPU_PARTNER_ANNOTATION] = binding.partner
         message = ""
         for _ in range(_BIND_TRIES):
             version = self.translator.versions.get(pod.uid)

@@ -118,4 +118,5 @@ def _evicted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: fro
 def _binding(state: ClusterState, task: Task) -> Binding:
     volumes = state.placement.volumes_of(task) if task.shape.spec.claims else ()
     claims = state.placement.device_claims_of(task) if task.shape.spec.devices else ()
-    return Binding(task.ref, state.nodes.names[task.row], task.devices, volumes, claims)
+    partner = state.neighbours.partner_of(task) if task.shape.spec.paired else ""
+    return Binding(task.ref, state.nodes.names[task.row], task.devices, volumes, claims, partner)

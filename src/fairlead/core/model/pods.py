@@ -234,7 +234,8 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: what it needs by ResourceClaims, in order; near: where its gang wants it. The state writes both.
     pressure: thousandths of a node's capacity that it uses of what a node's pods share, by the kinds of `api/pressure`; empty:
     nothing is known. The state writes these: isolated: the job that shares no node with other jobs' pods with GPUs, or empty;
-    own_gpus: whether its GPUs must not be replicas that others may share.
+    own_gpus: whether its GPUs must not be replicas that others may share; paired: the names of its kind, the most alike first,
+    where it has half a GPU and may share it with one other such pod.
     shared: (name, amount) of what it takes of what the nodes of a pool share, sorted by name.
     """
 
@@ -268,6 +269,7 @@ class PodSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     isolated: str = ""
     own_gpus: bool = False
     shared: tuple[tuple[str, int], ...] = ()
+    paired: tuple[str, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -297,6 +299,8 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     claims: the ResourceClaims that it uses. extended: the extended resources that its containers request; extended_claim: name of
     the claim that serves some of them, as its status has it. closeness: where on the network its gang is to be, unless its
     PodGroup has that. measured: its pressure as it was measured at `measured_at`, seconds since the epoch; empty: it was not.
+    speed: steps per second as they were measured at `speed_at`, 0: not measured. partner: on a node, of a pod that has half a
+    GPU: UID of the pod beside which it was placed, or `alone`.
     declares: whether its pressure is declared. moves_to: the node where a place is reserved for its replacement, once it was
     evicted to run there.
     """
@@ -347,6 +351,9 @@ class Pod(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     measured: tuple[int, ...] = ()
     measured_at: float = 0.0
     declares: bool = False
+    speed: float = 0.0
+    speed_at: float = 0.0
+    partner: str = ""
     spare: bool = False
     suspended: float = 0.0
     leader: str = ""

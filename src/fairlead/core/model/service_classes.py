@@ -24,6 +24,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     namespaces: by their labels, those whose pods may use it; users: who may, None for all. movable: whether its pods, beyond
     what their gangs need, may be evicted only to run elsewhere; moves_whole: and whole gangs, stopped and started as one.
     borrows: whether its pods, where they are non-preemptible, get what other queues are guaranteed.
+    sharing: `None`, or `Pairs`: its pods that ask for one GPU may share it with one other such pod.
     isolation: `None`; `GPU`: no GPU of its pods is shared; `Node`: its jobs share no node with others' pods that have GPUs.
     start_timeout: seconds in which its gangs start that have their nodes, where they give none themselves; 0: nor does it.
     """
@@ -47,6 +48,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     borrows: bool = True
     start_timeout: float = 0.0
     isolation: str = "None"
+    sharing: str = "None"
 
     @property
     def time_slice(self) -> float:

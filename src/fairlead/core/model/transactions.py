@@ -74,6 +74,7 @@ class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A pod and its node; `devices` are those counted for it, exact only where we choose them.
 
     volumes: what must be bound or made before the pod can be bound. claims: what must be allocated to it, or reserved for it.
+    partner: of a pod that has half a GPU: UID of the pod that has the other half, or `alone`.
     """
 
     pod: PodRef
@@ -81,6 +82,7 @@ class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     devices: tuple[int, ...] = ()
     volumes: tuple[VolumeChoice, ...] = ()
     claims: tuple[DeviceChoice, ...] = ()
+    partner: str = ""
 
 
 class Place(msgspec.Struct, frozen=True, tag=True):

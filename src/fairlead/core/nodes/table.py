@@ -25,6 +25,7 @@ from fairlead.core.nodes.gpu_kinds import table_of
 from fairlead.core.nodes.images import Images
 from fairlead.core.nodes.name_ranks import NameRanks
 from fairlead.core.nodes.node_classes import NodeClasses
+from fairlead.core.nodes.partners import Partners
 from fairlead.core.nodes.row_changes import RowChanges
 from fairlead.core.nodes.shared_resources import SharedResources
 from fairlead.core.nodes.shortages import Shortages
@@ -77,6 +78,7 @@ class NodeTable:
         self.shortages = Shortages(self.changes)
         self.tenants = Tenants(log, self.capacity)
         self.shared = SharedResources(log, self.rows, self.objects)
+        self.partners = Partners(self)
         self.device: npt.NDArray[np.int32] = np.zeros(self.capacity, np.int32)
         self.open: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)
         self.cordoned: npt.NDArray[np.bool_] = np.zeros(self.capacity, np.bool_)  # takes nothing new for now
@@ -198,6 +200,7 @@ class NodeTable:
         self.extra[:, row] = 0
         self.contention.clear(row, name)
         self.tenants.clear(row)
+        self.partners.rows.discard(row)
         if self.images.rows:
             self.images.change(row, self.objects[row], None)
         self.objects[row] = None

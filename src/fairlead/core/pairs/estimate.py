@@ -74,8 +74,11 @@ class Measured:
         return found
 
 
-def estimate(measured: Measured, *, alone: float = 0.7) -> Estimate:
-    """What is believed of all pairs. alone: the speed that is assumed where no pair that runs was measured."""
+def estimate(measured: Measured, *, alone: float = 0.7, prior: float = 0.0) -> Estimate:
+    """What is believed of all pairs. alone: the speed that is assumed where no pair that runs was measured.
+
+    prior: so many measured pairs that run are assumed besides, so that the first that does not run does not speak for all.
+    """
     known, speed, stopped = measured.known, measured.speed, measured.not_runnable
     runs = known & ~stopped
     if not runs.any():
@@ -85,20 +88,20 @@ def estimate(measured: Measured, *, alone: float = 0.7) -> Estimate:
         error = float(np.sqrt(np.mean((speed - fitted)[runs] ** 2)))
         seen = np.minimum(runs.sum(axis=1)[:, None], runs.sum(axis=0)[None, :])
         believed, deviation = np.clip(fitted, 0.0, 1.0), (error + 0.02) * (1 + 2 / (1 + seen))
-    chance = _chance(stopped, known | known.T)
+    chance = _chance(stopped, known | known.T, prior)
     whether = _DARING * np.sqrt(chance * (1 - chance)) * believed
     believed, deviation = believed * chance, np.hypot(deviation * chance, whether)
     return Estimate(np.where(known, speed, believed), np.where(known, 0.0, deviation))
 
 
-def _chance(stopped: NDArray[np.bool_], known: NDArray[np.bool_]) -> Speeds:
+def _chance(stopped: NDArray[np.bool_], known: NDArray[np.bool_], prior: float) -> Speeds:
     """How probable it is that two kinds run together: kinds x kinds.
 
     A pair that does not run has no speed, however far off it is, so the speeds are fitted without it. What is counted
     is which part of a kind's measured pairs did not run; the worse of both kinds decides.
     """
     count = known.sum(axis=1)
-    share = stopped.sum() / max(1, known.sum())
+    share = stopped.sum() / max(1, known.sum() + prior)
     by_kind = (stopped.sum(axis=1) + share) / (count + 1)
     chance: Speeds = 1.0 - np.maximum(by_kind[:, None], by_kind[None, :])
     return chance

@@ -76,7 +76,7 @@ class Shape:
         self.charges: dict[int, Charge] = {}
         self.extra = (spec.scored[0] - self.cpu, spec.scored[1] - self.memory) if spec.scored is not None else (0, 0)
         self.lingers = labels is not None or self.holds or any(self.extra) or bool(spec.devices) or spec.near is not None
-        self.lingers = self.lingers or bool(spec.pressure or spec.shared)
+        self.lingers = self.lingers or bool(spec.pressure or spec.shared or spec.paired)
         self.wants_company = bool(spec.preferred_pods or spec.preferred_spread) or spec.default_spread is not None
         self._fits = fits
 
@@ -115,7 +115,14 @@ class Shape:
     def minds_neighbours(self) -> bool:
         """Whether more than free amounts of a node decides (`filters/beside`)."""
         nodes = self.nodes  # asked of each row that changes: neither property is called where it cannot hold
+        if nodes.partners.active and self.minds_partners:
+            return True
         return (nodes.guards_gpus and self.asks_no_device) or (nodes.tenants.active and self.isolates)
+
+    @property
+    def minds_partners(self) -> bool:
+        """Whether pods that share GPUs two by two decide where pods of this shape may be."""
+        return self.nodes.partners.concerns(self)
 
     def devices_on(self, row: int) -> tuple[int, ...]:
         """The devices that a pod would get on a row; where none fits any more, the freest are taken into debt."""

@@ -49,7 +49,7 @@ class BackoffColumns:
         self._ask(slot, ranking.shape)
         self._queues[slot] = queue
         self._terms[slot] = self._terms_of(ranking)
-        self._counted[slot] = not ranking.shape.asks_no_device and not self._nodes.tenants.active
+        self._counted[slot] = not (ranking.shape.asks_no_device or self._nodes.tenants.active or ranking.shape.minds_partners)
         self._used[slot] = True
         return slot
 

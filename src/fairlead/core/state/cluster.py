@@ -351,6 +351,8 @@ class ClusterState:
                 self.queues.accounts.reclassify(task)
             self.neighbours.renew(gang.tasks.values())
             self.pending.admit_again(gang.tasks.values())
+        elif (before.min_member if before is not None else 0) != group.min_member:
+            self.neighbours.renew(gang.tasks.values())
         if before is not None and before.time_limit != group.time_limit:
             for task in gang.bound():
                 self.services.runs(task)

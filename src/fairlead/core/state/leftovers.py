@@ -76,7 +76,7 @@ class Leftovers:
                 self.close(PodSpec(tuple(sorted(amounts.items())), gpus=len(whole)), row, whole, uids)
             for device, milli in sorted(rest.items()):
                 if 0 < milli < WHOLE:
-                    self.close(PodSpec((), gpus=1, gpu_milli=milli), row, (device,), uids)
+                    self.close(PodSpec((), gpus=1, gpu_milli=milli, paired=self._paired(uids)), row, (device,), uids)
         self._hold_shared(places, after)
 
     def _hold_shared(self, places: dict[str, tuple[int, tuple[int, ...]]], after: set[int]) -> None:
@@ -142,7 +142,12 @@ class Leftovers:
         amounts = ((name, min(amount, nodes.free[nodes.resources[name]].item(row))) for name, amount in spec.requests)
         requests = tuple((name, amount) for name, amount in amounts if amount > 0)
         if requests or left:
-            self.close(PodSpec(requests, gpus=len(left), gpu_milli=spec.gpu_milli), row, left, still)
+            closed = PodSpec(requests, gpus=len(left), gpu_milli=spec.gpu_milli, paired=spec.paired)
+            self.close(closed, row, left, still)
+
+    def _paired(self, uids: Iterable[str]) -> tuple[str, ...]:
+        """What keeps fractions off while a victim is there that may share its GPU with one other pod only."""
+        return next((paired for uid in uids if (paired := self._tasks[uid].shape.spec.paired)), ())
 
     def _keep_shared_closed(self, place: GivenUp) -> None:
         """The same of what the nodes of its pools share, while a victim that takes it is anywhere in them."""

@@ -3,6 +3,8 @@
 A class with `isolation: Node` makes the pods of a job share no node with other jobs' pods that have GPUs; `isolation: GPU`
 keeps them off GPUs that are shared among replicas (parts of GPUs it does not admit at all: `queues/admission`). Where pods run
 their class decides what is counted, so that others keep off.
+With `sharing: Pairs` a pod that asks for one whole GPU has half of one, and may share it with one other such pod
+(`core/nodes/partners`); speeds that were measured teach which.
 """
 
 from __future__ import annotations
@@ -11,12 +13,17 @@ from collections.abc import Iterable
 
 import msgspec
 
+from fairlead.api.names import AI_PROFILE, ALONE, GPU_SHARING_LABEL, OWN_AGENT
+from fairlead.core.mig.parts import WHOLE as GPU
 from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.contention import KEPT
+from fairlead.core.nodes.partners import HALF
+from fairlead.core.pairs.speeds import AT_START, SETTLED
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.placement import Placement
+from fairlead.core.state.pressures import kinds_of
 from fairlead.core.state.tables import Tables
 
 
@@ -34,7 +41,7 @@ class Neighbours:
     def applied(self, pod: Pod, task: Task | None) -> Pod:
         """A pod with what its class and its pressure ask. task: what is known of it."""
         if not self._asked:
-            asks = pod.spec.pressure or pod.measured or pod.spec.isolated or pod.spec.own_gpus
+            asks = pod.spec.pressure or pod.measured or pod.spec.isolated or pod.spec.own_gpus or pod.partner or pod.spec.paired
             if not asks:
                 return pod
             self._asked = True
@@ -43,6 +50,12 @@ class Neighbours:
 
     def _spec(self, pod: Pod, task: Task | None) -> PodSpec:
         spec, classes = pod.spec, self._tables.services.classes
+        if classes or spec.paired or pod.partner:
+            paired = self._pairs_up(pod, task)
+            if paired != bool(spec.paired):
+                spec = _halved(pod) if paired else _whole(spec)
+            if paired:
+                self._tables.nodes.partners.active = True
         if classes or spec.isolated or spec.own_gpus:
             service = classes.get(self._class_of(pod, task)) if pod.ours else None
             isolation = service.isolation if service is not None else "None"
@@ -60,6 +73,21 @@ class Neighbours:
             self._tables.nodes.contention.activate()
         return spec
 
+    def _pairs_up(self, pod: Pod, task: Task | None) -> bool:
+        """Whether a pod has half a GPU, and may share it: where it is, as it was placed; else by its class."""
+        if task is not None and task.pod.uid == pod.uid and _placed(task):
+            return bool(task.shape.spec.paired)
+        if pod.node or not pod.ours:
+            return bool(pod.partner) and pod.ours and pod.spec.gpus == 1 and pod.spec.gpu_milli == HALF
+        if pod.placeholder:
+            return bool(pod.spec.paired)
+        service = self._tables.services.classes.get(self._class_of(pod, task))
+        if service is None or service.sharing != "Pairs" or pod.profile != AI_PROFILE:
+            return False
+        gang = self._tables.gangs.get(f"{pod.namespace}/{pod.group}") if pod.group else None
+        several = bool(pod.group) and (gang is None or gang.group is None or gang.group.min_member > 1)
+        return bool(pod.spec.paired or _one_gpu(pod.spec)) and not (several or pod.elastic or pod.claims)
+
     def _class_of(self, pod: Pod, task: Task | None) -> str:
         if task is not None and task.pod.uid == pod.uid and _placed(task):
             return task.service_class  # as it was admitted
@@ -75,6 +103,61 @@ class Neighbours:
             return task.shape.spec.pressure  # nothing newer is known
         return self._tables.pressures.of(pod)
 
+    # -- pairs ---------------------------------------------------------------------------------
+
+    def partner_of(self, task: Task) -> str:
+        """As the binding of a pod states it: beside which one it is to run. Others may join it from now on."""
+        nodes = self._tables.nodes
+        nodes.changes.touch(task.row)
+        nodes.gained.add(task.row)
+        mate = nodes.partners.mate(task, task.row)
+        return mate.pod.uid if mate is not None else ALONE
+
+    def _sped(self, pod: Pod, task: Task) -> None:
+        """The speed of a pod that may share its GPU was measured: what is known of its kind, and of its pair."""
+        partners, begun = self._tables.nodes.partners, _begun(pod)
+        if not (begun and task.row >= 0 and task.shape.spec.paired):
+            return
+        mate, names = partners.mate(task, task.row), task.shape.spec.paired
+        if mate is None:
+            if pod.speed_at >= max(begun, partners.parted.get(pod.uid, 0.0)) + SETTLED:
+                partners.speeds.alone(names, pod.speed)
+            return
+        since = max(begun, _begun(mate.pod)) + SETTLED
+        if not _begun(mate.pod) or min(pod.speed_at, mate.pod.speed_at) < since:
+            return
+        version, theirs = partners.speeds.version, mate.shape.spec.paired
+        if partners.speeds.together(names, theirs, (pod.speed, mate.pod.speed)) is False:
+            partners.due.add(_later(pod, mate.pod))
+        if partners.speeds.version != version:
+            self._judge_again()
+
+    def ended(self, pod: Pod, task: Task) -> None:
+        """A pod has ended. One that fails soon after it met another shows that they do not run together."""
+        partners = self._tables.nodes.partners
+        mate = partners.mate(task, task.row) if task.shape.spec.paired and task.row >= 0 else None
+        if mate is None or pod.succeeded or pod.terminating or not _begun(pod) or not _begun(mate.pod):
+            return
+        if self._tables.pressures.now <= max(_begun(pod), _begun(mate.pod)) + AT_START:
+            partners.speeds.stop(task.shape.spec.paired, mate.shape.spec.paired)
+            self._judge_again()
+
+    def leaves(self, task: Task) -> None:
+        """A pod leaves its row: its partner is alone."""
+        partners = self._tables.nodes.partners
+        mate = partners.mate(task, task.row)
+        if mate is not None:
+            partners.parted[mate.pod.uid] = self._tables.pressures.now
+        partners.parted.pop(task.pod.uid, None)
+        partners.due.discard(task.pod.uid)
+
+    def _judge_again(self) -> None:
+        """Something else may share a GPU: rows with such pods are scored anew, and what waits for them is tried again."""
+        nodes = self._tables.nodes
+        for row in nodes.partners.rows:
+            nodes.changes.touch(row)
+            nodes.gained.add(row)
+
     # -- changes -------------------------------------------------------------------------------
 
     def measured(self, pod: Pod) -> None:
@@ -87,7 +170,7 @@ class Neighbours:
     def class_changed(self, name: str) -> None:
         """A class of service came, changed or went."""
         service = self._tables.services.classes.get(name)
-        self._asked = self._asked or (service is not None and service.isolation != "None")
+        self._asked = self._asked or (service is not None and (service.isolation != "None" or service.sharing != "None"))
         self.renew([task for task in self._tables.tasks.values() if task.pod.ours and task.service_class == name])
 
     def begin(self, now: float, *, first: bool) -> None:
@@ -102,9 +185,13 @@ class Neighbours:
         """A pod came that has a node; it may have lost a class that it may not use."""
         if task.shape.spec.isolated:
             self.renew((task,))
+        if task.pod.speed_at and task.shape.spec.paired:
+            self._sped(task.pod, task)
 
     def seen(self, task: Task, pod: Pod) -> None:
-        """A newer view of a pod that has a node: it counts there by its pressure now."""
+        """A newer view of a pod that has a node: it counts there by its pressure now, and its speed may teach something."""
+        if pod.speed_at != task.pod.speed_at and task.shape.spec.paired:
+            self._sped(pod, task)
         if task.row >= 0 and task.pod.node and pod.spec.pressure != task.pod.spec.pressure:
             spec = msgspec.structs.replace(task.pod.spec, pressure=pod.spec.pressure)
             self.recount(task, msgspec.structs.replace(task.pod, spec=spec))
@@ -128,6 +215,15 @@ class Neighbours:
             isolated=pod.spec.isolated,
             own_gpus=pod.spec.own_gpus,
         )
+        if task.row < 0 and pod.spec.paired != spec.paired:
+            asked = pod.spec
+            spec = msgspec.structs.replace(
+                spec,
+                requests=asked.requests,
+                gpu_milli=asked.gpu_milli,
+                node_selector=asked.node_selector,
+                paired=asked.paired,
+            )
         task.pod = pod
         if spec == shape.spec:
             return
@@ -171,3 +267,46 @@ def _undeclared(task: Task) -> Pod:
 def _bounded(measured: tuple[int, ...]) -> tuple[int, ...]:
     found = tuple(min(WHOLE, amount) for amount in measured)
     return found if any(found) else ()
+
+
+def _one_gpu(spec: PodSpec) -> bool:
+    """Whether a pod asks for one whole GPU as a device plugin counts them, and for nothing that is part of one."""
+    return spec.gpus == 1 and spec.gpu_milli == WHOLE and (GPU, 1) in spec.requests and not spec.devices
+
+
+def _halved(pod: Pod) -> PodSpec:
+    """What a pod that may share its GPU asks for. Halves of whole GPUs are given by Fairlead's own agent only."""
+    spec, selector = pod.spec, (GPU_SHARING_LABEL, OWN_AGENT)
+    return msgspec.structs.replace(
+        spec,
+        requests=tuple(each for each in spec.requests if each[0] != GPU),
+        gpu_milli=HALF,
+        node_selector=tuple(sorted({*spec.node_selector, selector})),
+        paired=tuple("/".join((kind, pod.namespace, pod.user, *rest)) for kind, *rest in kinds_of(pod)),
+    )
+
+
+def _whole(spec: PodSpec) -> PodSpec:
+    """What it asks for where it may not."""
+    selector = (GPU_SHARING_LABEL, OWN_AGENT)
+    return msgspec.structs.replace(
+        spec,
+        requests=tuple(sorted({*spec.requests, (GPU, 1)})),
+        gpu_milli=WHOLE,
+        node_selector=tuple(each for each in spec.node_selector if each != selector),
+        paired=(),
+    )
+
+
+def _begun(pod: Pod) -> float:
+    """When a pod began to run, 0: that is not known."""
+    return pod.started or pod.bound
+
+
+def _later(pod: Pod, other: Pod) -> str:
+    """Which of two pods came later to their GPU: the one whose binding names the other."""
+    if pod.partner == other.uid:
+        return pod.uid
+    if other.partner == pod.uid:
+        return other.uid
+    return max((_begun(each), each.uid) for each in (pod, other))[1]

@@ -130,6 +130,8 @@ class Placement:
         """
         if not task.shape.gpus:
             return ()
+        if task.shape.spec.paired:
+            return self._nodes.partners.seat(task, row)
         return task.shape.devices_on(row)
 
     def is_countable(self, task: Task, row: int) -> bool:
@@ -248,6 +250,8 @@ class Placement:
             self._nodes.shared.add(shape.spec.shared, row, by)
         if self._nodes.tenants.active:
             self._nodes.tenants.add(shape, row, by)
+        if shape.spec.paired and by > 0:
+            self._nodes.partners.rows.add(row)  # what is undone may stay: rows are asked, not counted
 
     def press(self, shape: Shape, row: int, by: int) -> None:
         """What a pod uses of what a node's pods share came to a row (1) or left it (-1)."""
@@ -352,6 +356,7 @@ class Placement:
                     self.press(task.shape, row, 1)
         there = ((task.shape.spec.shared, row) for row in nodes.rows.values() for task in nodes.pods[row].values())
         nodes.shared.recount((amounts, row) for amounts, row in there if amounts)
+        nodes.partners.recount()
         if nodes.tenants.active:
             nodes.tenants.active = False
             self.isolate_nodes()

@@ -267,6 +267,8 @@ class Pods:
     def _finish(self, pod: Pod, task: Task | None) -> None:
         """A pod has ended. A member of a gang that succeeded counts as one that runs."""
         ran = task is not None and task.state in PLACED
+        if task is not None and task.shape.spec.paired:
+            self._neighbours.ended(pod, task)
         self.remove(pod.uid)
         if pod.succeeded and pod.ours and pod.group:
             gang = self._tables.gang(pod.namespace, pod.group)
@@ -283,6 +285,8 @@ class Pods:
                 del tables.gangs[gang.key]
             return
         self.elastic.discard(uid)
+        if task.shape.spec.paired:
+            self._neighbours.leaves(task)
         self._isolation.forget(uid)
         tables.services.forget(uid)
         self._starts.forget(uid)

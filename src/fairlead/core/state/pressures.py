@@ -80,15 +80,19 @@ def _mean(old: int, new: int) -> int:
 def _kinds(pod: Pod) -> list[_Kind]:
     """The kinds of a pod, the most alike first."""
     devices = pod.spec.gpus * pod.spec.gpu_milli
-    names: list[Name] = [("name", pod.namespace, pod.user, stem(pod.name))]
-    if pod.spec.images:
-        names.append(("images", pod.namespace, pod.user, *pod.spec.images))
     found: list[_Kind] = []
-    for name in names:
+    for what, *rest in kinds_of(pod):
+        name = (what, pod.namespace, pod.user, *rest)
         found.append(_Kind((*name, str(devices))))
         if devices:
             found.append(_Kind(name, devices))
     return found
+
+
+def kinds_of(pod: Pod) -> list[Name]:
+    """What the kinds of a pod are named by beside its namespace and user, the most alike first."""
+    names: list[Name] = [("name", stem(pod.name))]
+    return [*names, ("images", *pod.spec.images)] if pod.spec.images else names
 
 
 def stem(name: str) -> str:

@@ -1,4 +1,5 @@
-"""Beside: rules about what else is on a node, by columns of the table: GPU headroom, and nodes that jobs have to themselves.
+"""Beside: rules about what else is on a node, by columns of the table: GPU headroom, nodes that jobs have to themselves, GPUs
+that two pods share.
 
 Each costs nothing where it does not apply to a shape.
 """
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairlead.core.model.arrays import Ints, Mask, Rows
-from fairlead.core.pods.filters import gpu_headroom, node_isolation
+from fairlead.core.pods.filters import gpu_headroom, gpu_pairs, node_isolation
 
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
@@ -23,12 +24,17 @@ def fits(nodes: NodeTable, shape: Shape, rows: Rows) -> Mask:
     if shape.isolates:
         isolated = node_isolation.fits(nodes, shape, rows)
         result = isolated if result is None else result & isolated
+    if shape.minds_partners:
+        paired = gpu_pairs.fits(nodes, shape, rows)
+        result = paired if result is None else result & paired
     return result if result is not None else np.ones_like(nodes.open[rows])
 
 
 def fits_one(nodes: NodeTable, shape: Shape, row: int) -> bool:
     """`fits` for one row."""
     if shape.leaves_gpu_headroom and not gpu_headroom.fits_one(nodes, shape, row):
+        return False
+    if shape.minds_partners and not gpu_pairs.fits_one(nodes, shape, row):
         return False
     return not shape.isolates or node_isolation.fits_one(nodes, shape, row)
 
@@ -39,4 +45,6 @@ def counts(nodes: NodeTable, shape: Shape, rows: Rows, held: Ints) -> Ints:
         held = np.minimum(held, gpu_headroom.counts(nodes, shape, rows))
     if shape.isolates:
         held = np.where(node_isolation.fits(nodes, shape, rows), held, 0)
+    if shape.minds_partners:
+        held = np.where(gpu_pairs.fits(nodes, shape, rows), held, 0)
     return held

@@ -15,6 +15,9 @@ A placement can lose GPU capacity in three ways, all measured in thousandths of 
 - *contention*: pods that press on the same memory bandwidth, PCIe, network or disks of a node slow one another down
   (`contention.py`). Where no pod declares pressure, and none is measured, nothing is asked.
 
+- *sharing*: of a pod that may share its GPU with one other, what both lose (`core/nodes/partners.py`); a GPU that is free is
+  preferred.
+
 The sum, in steps of a tenth of a device so that near-equal nodes tie, decides; then the node with
 the fewest free devices (best fit), then the one that has most of the pod's images (`locality.py`), then the one with the least
 CPU left, then the name.
@@ -148,6 +151,8 @@ class Ai(Strategy):
     def rows(self, shape: Shape, rows: Rows, states: States, costs: States | None) -> Ints:
         nodes = self.nodes
         loss: Any = 0 if costs is None else costs
+        if shape.spec.paired:
+            loss = nodes.partners.costs(shape, rows)
         if nodes.contention.active:
             loss = loss + lost(nodes, shape, rows)
         result: Ints = self._score(
@@ -167,6 +172,8 @@ class Ai(Strategy):
         nodes = self.nodes
         device = nodes.device.item(row)
         loss = shape.fit.one_cost(device) if shape.asks_devices else 0
+        if shape.spec.paired:
+            loss = nodes.partners.cost(shape, row)
         if nodes.contention.active:
             loss += lost_on(nodes, shape, row)
         result: int = self._score(

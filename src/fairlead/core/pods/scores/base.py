@@ -57,6 +57,8 @@ class Strategy(ABC):
         """The devices that a pod of this shape takes on a feasible row."""
         if not shape.asks_devices:
             return shape.devices_on(row) if shape.gpus else ()  # where devices of ResourceClaims serve it: none
+        if shape.spec.paired:
+            return self.nodes.partners.pick(shape, row)
         return shape.fit.pick(self.nodes.device.item(row))
 
     def chooser(self) -> Chooser | None:

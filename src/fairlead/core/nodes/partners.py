@@ -1,0 +1,197 @@
+"""Partners: which pods share GPUs two by two, and beside which of them another one may run.
+
+A pod of a class with `sharing: Pairs` has half a GPU (`core/state/neighbours` writes that into its spec). It gets a GPU that is
+free, or the other half of one on which one such pod runs, if what is learned of both kinds allows it (`core/pairs/speeds`).
+Parts of GPUs by the annotation `fairlead.dev/gpu-fraction` and pairs do not meet on one node: which device a fraction has is
+predicted, and the device of a pair must be known. Everything is read from the pods of a row, so there is nothing to undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fairlead.core.model.arrays import Ints, Mask, Rows
+from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.model.units import WHOLE
+from fairlead.core.nodes.devices import DeviceStates
+from fairlead.core.pairs.speeds import Speeds
+
+HALF = WHOLE // 2
+ALONE_FIRST = WHOLE
+"""What to share costs beside what both lose: a GPU that is free makes one job faster and none slower, and is preferred."""
+
+
+class Shape(Protocol):
+    """What is asked of a shape."""
+
+    spec: PodSpec
+    gpus: int
+    gpu_milli: int
+    asks_devices: bool
+
+
+class Paired(Protocol):
+    """What is asked of a task."""
+
+    pod: Pod
+    shape: Any
+    state: Any
+    devices: tuple[int, ...]
+
+
+class Nodes(Protocol):
+    """What is asked of the table of nodes. device: the state of each row's devices."""
+
+    rows: dict[str, int]
+    pods: list[dict[str, Any]]
+    devices: DeviceStates
+    device: npt.NDArray[np.int32]
+
+
+class Partners:
+    """active: some pod may share a GPU; nothing is asked before. rows: where such pods are, or were.
+
+    due: UIDs of pods to be parted from their partners, since both are too slow, or do not run. parted: UID -> when its
+    partner left it.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self.active = False
+        self.rows: set[int] = set()
+        self.speeds = Speeds()
+        self.due: set[str] = set()
+        self.parted: dict[str, float] = {}
+
+    # -- who is where --------------------------------------------------------------------------
+
+    def on(self, row: int) -> dict[int, list[Paired]]:
+        """The pods of a row that share GPUs, or may, by device."""
+        found: dict[int, list[Paired]] = {}
+        for task in self._nodes.pods[row].values() if row in self.rows else ():
+            if task.shape.spec.paired:
+                for device in task.devices:
+                    found.setdefault(device, []).append(task)
+        return found
+
+    def mate(self, task: Paired, row: int) -> Paired | None:
+        """The pod beside which one runs on its GPU."""
+        there = self.on(row).get(task.devices[0], ()) if task.devices and row >= 0 else ()
+        return next((each for each in there if each is not task and _is_there(each)), None)
+
+    def recount(self) -> None:
+        """Find the rows anew."""
+        self.rows = {
+            row for row in self._nodes.rows.values() if any(each.shape.spec.paired for each in self._nodes.pods[row].values())
+        }
+
+    # -- places --------------------------------------------------------------------------------
+
+    def choose(self, shape: Shape, row: int) -> tuple[int, int] | None:
+        """Which device of a row a pod gets, and what that costs in thousandths of a job's speed; None: there is none."""
+        if self._is_divided(row):
+            return None
+        options = []
+        there = self.on(row)
+        for device, free in enumerate(self._nodes.devices.states[self._nodes.device.item(row)]):
+            cost: int | None = None
+            if free == WHOLE:
+                cost = 0
+            elif free == HALF and len(mates := there.get(device, [])) == 1 and _is_there(mates[0]):
+                cost = self.speeds.loss(shape.spec.paired, mates[0].shape.spec.paired)
+                cost = cost + ALONE_FIRST if cost is not None else None
+            if cost is not None:
+                options.append((cost, device))
+        cost, device = min(options, default=(None, -1))
+        return (device, cost) if cost is not None else None
+
+    def _is_divided(self, row: int) -> bool:
+        """Whether parts of GPUs are given out on a row by their amounts."""
+        return any(
+            each.shape.gpus and each.shape.gpu_milli < WHOLE and not each.shape.spec.paired and not _is_leaving(each)
+            for each in self._nodes.pods[row].values()
+        )
+
+    def pick(self, shape: Shape, row: int) -> tuple[int, ...]:
+        """The devices that a pod gets on a row that takes it."""
+        found = self.choose(shape, row)
+        return (found[0],) if found is not None else self._first(row)
+
+    def seat(self, task: Paired, row: int) -> tuple[int, ...]:
+        """The device of a pod that is on a row already: that of the partner which its object names, or that names it.
+
+        Where neither is there, its partner has ended, and it is alone on some GPU.
+        """
+        state, there = self._nodes.devices.states[self._nodes.device.item(row)], self.on(row)
+        for device, mates in there.items():
+            named = mates[0].pod.uid == task.pod.partner or mates[0].pod.partner == task.pod.uid
+            if named and len(mates) == 1 and device < len(state) and state[device] >= HALF:
+                return (device,)
+        return self._first(row)
+
+    def _first(self, row: int) -> tuple[int, ...]:
+        """A device that is free, else the freest one, into debt."""
+        state = self._nodes.devices.states[self._nodes.device.item(row)]
+        return (min(range(len(state)), key=lambda device: (-state[device], device)),) if state else ()
+
+    # -- filter and score ----------------------------------------------------------------------
+
+    def concerns(self, shape: Shape) -> bool:
+        """Whether pairs decide where pods of a shape may be."""
+        return self.active and shape.gpus > 0 and (shape.gpu_milli < WHOLE or not shape.asks_devices)
+
+    def refuses(self, shape: Shape, row: int) -> bool:
+        """Whether a row has no GPU for a pod of a shape because of who is there."""
+        if shape.spec.paired:
+            return self.choose(shape, row) is None
+        if not self.on(row):
+            return False
+        # Profile `kubernetes` counts whole GPUs as amounts, of which halves take nothing.
+        return shape.gpu_milli < WHOLE or self._free(row) < shape.gpus
+
+    def _free(self, row: int) -> int:
+        return self._nodes.devices.states[self._nodes.device.item(row)].count(WHOLE)
+
+    def refused(self, shape: Shape, rows: Rows) -> Mask:
+        """The same of some rows, shape (rows,)."""
+        numbers = np.arange(len(self._nodes.device))[rows]
+        asked: Iterable[int] = self.rows
+        found = np.zeros(len(numbers), np.bool_)
+        if shape.spec.paired:
+            states = self._nodes.device[rows]
+            # Nothing is shared there: a GPU that is free does, unless fractions are given out.
+            known = self._nodes.devices.states
+            full = [number for number in set(states.tolist()) if WHOLE not in known[number]]
+            found = np.isin(states, full)
+            shared = {number for number in set(states.tolist()) if any(0 < free < WHOLE for free in known[number])}
+            asked = {*numbers[np.isin(states, list(shared))].tolist()}
+        places: Mapping[int, int] = {row: place for place, row in enumerate(numbers.tolist())} if asked else {}
+        for row in asked:
+            if row in places:
+                found[places[row]] = self.refuses(shape, row)
+        return found
+
+    def cost(self, shape: Shape, row: int) -> int:
+        """What a pod costs on a row that takes it, thousandths of a job's speed."""
+        found = self.choose(shape, row)
+        return found[1] if found is not None else 0
+
+    def costs(self, shape: Shape, rows: Rows) -> Ints:
+        """The same of some rows, shape (rows,)."""
+        numbers = np.arange(len(self._nodes.device))[rows].tolist()
+        return np.array([self.cost(shape, row) if row in self.rows else 0 for row in numbers], np.int64)
+
+
+def _is_there(task: Paired) -> bool:
+    """Whether a pod has its GPU, or is being bound. None can join it where victims must go first, or where no pod is yet."""
+    found: bool = task.state.value in ("assumed", "bound")
+    return found
+
+
+def _is_leaving(task: Paired) -> bool:
+    """Whether it keeps closed what a victim still fills."""
+    return task.pod.placeholder and not task.pod.ours
