@@ -39,6 +39,16 @@ def test_the_rules_are_compared_on_the_same_jobs(table):
     assert "best matching" in shown.stdout
 
 
+def test_jobs_pass_through_the_production_pass_besides(table):
+    options = ("--matrix", f"{table}:a100", "--jobs", "12", "--draws", "1", "--rounds", "2", "--hours", "2")
+    shown = typed(*options, "-o", "json")
+    assert shown.exit_code == 0, shown.output
+    found = json.loads(shown.stdout)
+    assert found["passed"]["worth_per_gpu"] > 1.0
+    assert found["blind"]["jobs"] > 12
+    assert "production pass, no speeds" in typed(*options).stdout
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [

@@ -212,7 +212,7 @@ def test_the_partner_is_chosen_by_what_was_measured():
         state.upsert_pod(small(name))
     start(state)
     teach(state, "late", "good", (0.9, 0.95))
-    teach(state, "late", "poor", (0.6, 0.6))
+    teach(state, "late", "poor", (0.75, 0.75))
     teach(state, "late", "bad", (0.3, 0.9))
     state.upsert_pod(small("late"))
     assert start(state, 2.0) == {"late": "uid-good"}
@@ -228,7 +228,7 @@ def test_speeds_are_learned_from_what_pods_report():
     state.upsert_pod(small("a"))
     start(state, 10.0)
     measure(state, "a", 8.0, 60.0)  # too early: its rate has the time before its start
-    assert not state.nodes.partners.speeds._alone
+    assert not state.nodes.partners.speeds.base(*names("a"))
     measure(state, "a", 8.0, 110.0)
     end(state, "a")
     state.upsert_pod(small("b"))
@@ -239,8 +239,41 @@ def test_speeds_are_learned_from_what_pods_report():
     measure(state, "a-2", 6.0, 800.0)
     measure(state, "b", 4.0, 801.0)
     speeds = state.nodes.partners.speeds
-    assert speeds._beside == {("name/ns//a", "name/ns//b"): 0.75, ("name/ns//b", "name/ns//a"): 0.8}
+    assert speeds.loss(names("a"), names("b")) == 450  # 0.75 and 0.8
     assert not [each for each in run(state, 810.0) if isinstance(each, Evict)]
+
+
+def test_one_pod_of_a_new_kind_is_alone_until_it_was_measured():
+    state = world(agents(3))
+    for name in ("old", "new", "new-2"):
+        state.upsert_pod(small(name))
+    start(state, 10.0)
+    measure(state, "old", 10.0, 110.0)
+    end(state, "new")
+    state.upsert_pod(small("new-3"))
+    assert start(state, 200.0) == {"new-3": ALONE}
+    for number in range(3):
+        state.upsert_pod(small(f"more-{number}"))
+    assert set(start(state, 210.0).values()) == {"uid-old", "uid-new-2"}
+    measure(state, "new-3", 10.0, 300.0)
+    assert set(start(state, 301.0).values()) == {"uid-new-3"}
+
+
+def test_a_pod_that_reports_nothing_is_not_alone_for_long():
+    state = world(agents(2))
+    for name in ("old", "new"):
+        state.upsert_pod(small(name))
+    start(state, 10.0)
+    measure(state, "old", 10.0, 110.0)
+    end(state, "new")
+    state.upsert_pod(small("silent"))
+    assert start(state, 200.0) == {"silent": ALONE}
+    for number in range(2):
+        state.upsert_pod(small(f"more-{number}"))
+    assert set(start(state, 210.0).values()) == {"uid-old"}
+    assert start(state, 400.0) == {}
+    assert set(start(state, 520.0).values()) == {"uid-silent"}
+    invariants.check(state)
 
 
 def test_a_pair_below_the_floor_is_parted_and_not_tried_again():
@@ -425,38 +458,125 @@ def test_pods_without_such_classes_are_decided_as_before():
 # -- what is learned ---------------------------------------------------------------------------
 
 
-def test_nothing_is_known_of_a_pair_before_both_kinds_ran_alone():
+def known(*kinds, alone=10.0):
     speeds = Speeds()
-    speeds.alone(("a",), 10.0)
-    assert speeds.together(("a",), ("b",), (5.0, 5.0)) is None
-    assert speeds.loss(("a",), ("b",)) is not None  # not known, and tried
+    for kind in kinds:
+        speeds.alone((kind,), alone)
+    return speeds
+
+
+def test_a_kind_that_never_ran_alone_is_at_least_as_fast_as_beside_another():
+    speeds = known("b")
+    assert speeds.together(("a",), ("b",), (5.0, 5.0)) == (True, True)
+    assert speeds.loss(("a",), ("b",)) == 500
+    speeds.together(("a",), ("c",), (10.0, 1.0))
+    assert speeds.base("a") == 10.0
+    assert speeds.loss(("a",), ("b",)) is None, "0.5 and 0.5 now"
+    assert speeds.loss(("a",), ("b",), urgent=True) == 1000
+    speeds.alone(("a",), 20.0)
+    assert speeds.loss(("a",), ("b",), urgent=True) is None, "0.25"
+
+
+def test_what_was_never_measured_is_tried():
+    assert Speeds().loss(("a",), ("b",)) == 0
+    assert known("a", "b").loss(("a",), ("b",)) == 0
 
 
 def test_a_kind_is_taken_by_its_images_where_its_name_is_new():
-    speeds = Speeds()
-    speeds.alone(("name", "image"), 10.0)
-    speeds.alone(("other",), 10.0)
+    speeds = known("name", "image", "other")
     speeds.together(("image",), ("other",), (10.0, 10.0))
     assert speeds.kind(("new", "image")) == "image"
     assert speeds.loss(("new", "image"), ("other",)) == 0
 
 
+def test_a_pair_that_does_not_run_is_not_tried_until_it_was_seen_to_run():
+    speeds = known("a", "b")
+    speeds.stop(("b",), ("a",))
+    assert speeds.loss(("a",), ("b",)) is None
+    version = speeds.version
+    speeds.stop(("a",), ("b",))
+    assert speeds.version == version
+    assert speeds.together(("a",), ("b",), (9.0, 9.0)) == (True, True)
+    assert speeds.loss(("a",), ("b",)) == 200
+
+
 def test_kinds_that_stop_the_others_are_expected_to_stop_more():
-    speeds = Speeds()
     kinds = [f"k{number}" for number in range(8)]
-    for kind in (*kinds, "greedy"):
-        speeds.alone((kind,), 10.0)
+    speeds = known(*kinds, "greedy")
     for kind in kinds[:6]:
-        speeds.together((kind,), ("greedy",), (0.0, 0.0))
+        assert speeds.together((kind,), ("greedy",), (0.0, 0.0)) == (False, True)
     assert speeds.loss((kinds[7],), ("greedy",)) is None
     assert speeds.loss((kinds[6],), (kinds[7],)) is not None
 
 
-def test_measurements_are_forgotten_in_order_and_bounded():
+def test_one_pair_that_does_not_run_speaks_for_no_other():
+    speeds = known("a", "b", "c")
+    speeds.together(("a",), ("b",), (0.0, 0.0))
+    assert speeds.loss(("a",), ("c",), urgent=True) is not None
+
+
+def test_small_errors_change_nothing():
+    speeds = known("a", "b")
+    assert speeds.together(("a",), ("b",), (8.0, 8.0)) == (True, True)
+    version = speeds.version
+    assert speeds.together(("a",), ("b",), (8.1, 7.9)) == (True, False)
+    assert speeds.version == version
+
+
+def test_measurements_are_bounded_and_the_oldest_are_forgotten():
     speeds = Speeds()
     for number in range(5000):
         speeds.alone((f"k{number}",), 1.0)
     for number in range(4900, 4999):
         speeds.together((f"k{number}",), (f"k{number + 1}",), (0.9, 0.9))
-    assert len(speeds._alone) == 4096
-    assert len(speeds._estimated()[0]) <= 64
+    assert speeds.base("k0") == 0.0
+    assert speeds.base("k4999") == 1.0
+    assert speeds.loss(("k4998",), ("k4999",)) == 200
+    for number in range(3000):
+        speeds.together(("x",), (f"y{number}",), (1.0, 1.0))
+    assert speeds.base("y0") == 0.0
+    assert speeds.base("y2999") == 1.0
+
+
+# -- waiting -----------------------------------------------------------------------------------
+
+
+def test_what_gains_little_waits_an_hour_and_the_floor_always_holds():
+    state = world(agents(2))
+    for name in ("a", "b"):
+        state.upsert_pod(small(name))
+    start(state)
+    teach(state, "late", "a", (0.6, 0.6))
+    teach(state, "late", "b", (0.3, 0.9))
+    state.upsert_pod(small("late", created=2.0))
+    assert start(state, 2.0) == {}
+    assert start(state, 3500.0) == {}
+    assert start(state, 3700.0) == {"late": "uid-a"}
+    state.upsert_pod(small("late-2", created=2.0))
+    assert start(state, 9000.0) == {}
+
+
+def test_a_gpu_is_kept_for_what_runs_beside_no_other():
+    """It waits no longer than the pods on one GPU run, though others of the class come all the time."""
+    state = world(agents(2), moves_per_minute=0)
+    for name in ("a", "b"):
+        state.upsert_pod(small(name))
+    start(state, 1.0)
+    for name in ("a", "b", "next"):
+        teach(state, "greedy", name, (0.0, 0.0))
+        teach(state, "next", name, (0.9, 0.9))
+    state.upsert_pod(small("greedy", created=2.0))
+    state.upsert_pod(small("next-1", created=3.0))
+    assert start(state, 4.0) == {"next-1": "uid-a"}
+    assert start(state, 7300.0) == {}
+    for number in (2, 3):
+        state.upsert_pod(small(f"next-{number}", created=7000.0 + number))
+    assert start(state, 7310.0) == {}, "the GPU of b, which runs alone, is kept"
+    end(state, "a")
+    assert start(state, 7320.0) == {"next-2": "uid-next-1"}
+    end(state, "b")
+    assert start(state, 7330.0) == {"greedy": ALONE}
+    assert state.nodes.partners.kept is not None
+    start(state, 7500.0)
+    assert state.nodes.partners.kept is None
+    invariants.check(state)

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from fairlead.cli.output import Exit, Output, OutputOption, emit, fail, print_table, progress
 
 if TYPE_CHECKING:
     from fairlead.simulation.sharing.report import SharingResult
+    from fairlead.simulation.sharing.throughputs import Throughputs
 
 _GAVEL = "gavel-"
 
@@ -28,6 +30,10 @@ def sharing(
     restart: Annotated[float, typer.Option(help="Part of a round that a job loses where its partner changes.")] = 0.05,
     seed: Annotated[int, typer.Option(help="Seed of the draws; 7: those with which the floors were measured.")] = 7,
     traces: Annotated[Path | None, typer.Option(envvar="FAIRLEAD_TRACES", help="The folder of traces (docs/traces.md).")] = None,
+    hours: Annotated[
+        float,
+        typer.Option(min=0, max=1000, help="Hours of jobs through the production pass on a full cluster; 0: none."),
+    ] = 0.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Jobs in pairs on GPUs: jobs' worth per GPU where throughputs are learned, beside random pairs and the best matching."""
@@ -56,7 +62,21 @@ def sharing(
             seed=seed,
             progress=shown,
         )
+    if hours:
+        result = _with_pass(result, table, hours, seed)
     emit(result, output, lambda: _show(result))
+
+
+def _with_pass(result: SharingResult, table: Throughputs, hours: float, seed: int) -> SharingResult:
+    """The same with jobs through the production pass: as many as run in pairs, and a quarter as many that wait."""
+    from fairlead.simulation.sharing.world import World
+
+    runs = []
+    for learns in (True, False):
+        world = World(table, gpus=result.jobs // 2, waiting=result.jobs // 4, seed=seed, learns=learns)
+        with progress("hundredths") as shown:
+            runs.append(world.play(hours * 3600, shown))
+    return msgspec.structs.replace(result, passed=runs[0], blind=runs[1])
 
 
 def _file(matrix: str, traces: Path | None) -> tuple[Path, str]:
@@ -81,6 +101,10 @@ def _show(result: SharingResult) -> None:
         }
         for name, rule in named.items()
     ]
+    for name, run in (("production pass", result.passed), ("production pass, no speeds", result.blind)):
+        if run is not None:
+            slowdown = "-" if run.p95_slowdown is None else f"{run.p95_slowdown:.2f}"
+            rows.append({"rule": name, "jobs' worth per GPU": f"{run.worth_per_gpu:.3f}", "p95 slowdown": slowdown})
     rows.append({"rule": "bound", "jobs' worth per GPU": f"{result.bound:.3f}"})
     print_table(
         f"{result.matrix}: {result.jobs} jobs of {result.kinds} kinds, {result.known:.0%} of the pairs known at first; "

@@ -8,7 +8,7 @@ predicted, and the device of a pair must be known. Everything is read from the p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,7 +56,10 @@ class Partners:
     """active: some pod may share a GPU; nothing is asked before. rows: where such pods are, or were.
 
     due: UIDs of pods to be parted from their partners, since both are too slow, or do not run. parted: UID -> when its
-    partner left it.
+    partner left it. urgent: the names of the kind whose pod has waited so long that it need not gain much by its partner.
+    reporting: some pod ever reported its speed. learning: UID -> names, time: pods that none may join before that time, unless
+    their kind was measured alone.
+    kept: the row and the device that no pod of another kind may come to, so that one of that kind has it once it is free.
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -66,6 +69,10 @@ class Partners:
         self.speeds = Speeds()
         self.due: set[str] = set()
         self.parted: dict[str, float] = {}
+        self.urgent: tuple[str, ...] = ()
+        self.kept: tuple[int, int] | None = None
+        self.reporting = False
+        self.learning: dict[str, tuple[tuple[str, ...], float]] = {}
 
     # -- who is where --------------------------------------------------------------------------
 
@@ -99,15 +106,31 @@ class Partners:
         there = self.on(row)
         for device, free in enumerate(self._nodes.devices.states[self._nodes.device.item(row)]):
             cost: int | None = None
+            if self.kept == (row, device) and shape.spec.paired != self.urgent:
+                continue
             if free == WHOLE:
                 cost = 0
-            elif free == HALF and len(mates := there.get(device, [])) == 1 and _is_there(mates[0]):
-                cost = self.speeds.loss(shape.spec.paired, mates[0].shape.spec.paired)
+            elif free == HALF and len(mates := there.get(device, [])) == 1 and self._may_join(mates[0]):
+                urgent = shape.spec.paired == self.urgent
+                cost = self.speeds.loss(shape.spec.paired, mates[0].shape.spec.paired, urgent=urgent)
                 cost = cost + ALONE_FIRST if cost is not None else None
             if cost is not None:
                 options.append((cost, device))
         cost, device = min(options, default=(None, -1))
         return (device, cost) if cost is not None else None
+
+    def alone(self, task: Paired, until: float) -> None:
+        """A pod is alone on its GPU: if its kind was never measured so, it is now. One pod of a kind at a time."""
+        names = task.shape.spec.paired
+        if self.reporting and not self.speeds.ran_alone(names) and not any(names == each for each, _ in self.learning.values()):
+            self.learning[task.pod.uid] = names, until
+
+    def _may_join(self, mate: Paired) -> bool:
+        """Whether a pod has its GPU, or is being bound, and need not be alone there.
+
+        None joins where victims must go first, or where no pod is yet.
+        """
+        return _is_there(mate) and mate.pod.uid not in self.learning
 
     def _is_divided(self, row: int) -> bool:
         """Whether parts of GPUs are given out on a row by their amounts."""
@@ -138,6 +161,16 @@ class Partners:
         state = self._nodes.devices.states[self._nodes.device.item(row)]
         return (min(range(len(state)), key=lambda device: (-state[device], device)),) if state else ()
 
+    def soonest(self, admits: Callable[[int], bool], begun: Callable[[Pod], float]) -> tuple[int, int] | None:
+        """The device whose pods began first, on the rows that are admitted: it is thought to be free first."""
+        found = [
+            (max(begun(each.pod) for each in there), row, device)
+            for row in self.rows
+            if admits(row)
+            for device, there in self.on(row).items()
+        ]
+        return min(found)[1:] if found else None
+
     # -- filter and score ----------------------------------------------------------------------
 
     def concerns(self, shape: Shape) -> bool:
@@ -163,12 +196,12 @@ class Partners:
         found = np.zeros(len(numbers), np.bool_)
         if shape.spec.paired:
             states = self._nodes.device[rows]
-            # Nothing is shared there: a GPU that is free does, unless fractions are given out.
+            # Where nothing is shared, a GPU that is free does.
             known = self._nodes.devices.states
             full = [number for number in set(states.tolist()) if WHOLE not in known[number]]
             found = np.isin(states, full)
-            shared = {number for number in set(states.tolist()) if any(0 < free < WHOLE for free in known[number])}
-            asked = {*numbers[np.isin(states, list(shared))].tolist()}
+            shared = [number for number in set(states.tolist()) if any(0 < free < WHOLE for free in known[number])]
+            asked = {*numbers[np.isin(states, shared)].tolist(), *self.rows}
         places: Mapping[int, int] = {row: place for place, row in enumerate(numbers.tolist())} if asked else {}
         for row in asked:
             if row in places:
@@ -187,7 +220,7 @@ class Partners:
 
 
 def _is_there(task: Paired) -> bool:
-    """Whether a pod has its GPU, or is being bound. None can join it where victims must go first, or where no pod is yet."""
+    """Whether a pod has its GPU, or is being bound."""
     found: bool = task.state.value in ("assumed", "bound")
     return found
 

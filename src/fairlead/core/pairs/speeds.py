@@ -1,7 +1,8 @@
 """What is learned of the speeds of kinds of jobs, alone and two on one GPU, and which kinds may share one by it.
 
 A kind is named as for pressures: by namespace, user and what is alike in the names of its pods, else by their images. Jobs report
-steps per second. What a pair loses is a part of the speed alone, so a pair teaches nothing before both kinds were measured alone.
+steps per second; what counts is the part of the speed alone. On a full cluster hardly any kind runs alone: then the most that it
+had beside another counts as that, and what was measured of its other pairs with it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,15 @@ from fairlead.core.pairs import choose, estimate
 
 FLOOR = 0.4
 """The least speed, as a part of that alone, at which a job may run beside another: a slowdown of 2.5."""
+GAIN = 1.4
+"""What two jobs on one GPU must be worth, in jobs that run alone: else one waits for another partner, as the next in line may
+be a better one."""
+PATIENCE = 3600.0
+"""Seconds that a job waits for such a partner; after that, of those that do the oldest, the floor alone decides."""
 SETTLED = 90.0
 """Seconds that two jobs run together before a measurement is one of both: rates are means over the last minute."""
+LEARNS = 300.0
+"""Seconds for which a pod keeps its GPU where its kind was never measured alone, once speeds are reported at all."""
 AT_START = 600.0
 """Seconds in which a pod that fails beside another shows that the two do not run together: memory is taken at the start."""
 
@@ -31,46 +39,62 @@ class Speeds:
 
     def __init__(self) -> None:
         self.version = 0
-        self._alone: OrderedDict[str, float] = OrderedDict()
-        self._beside: OrderedDict[Pair, float] = OrderedDict()  # how fast the first is beside the second
+        self._alone: OrderedDict[str, float] = OrderedDict()  # steps per second
+        self._beside: OrderedDict[Pair, float] = OrderedDict()  # those of the first beside the second
+        self._best: dict[str, float] = {}  # the most of these, by kind
         self._stopped: OrderedDict[Pair, None] = OrderedDict()  # sorted: they do not run together
-        self._judged: dict[Pair, int | None] = {}
+        self._judged: dict[tuple[Pair, bool], int | None] = {}
         self._table: tuple[dict[str, int], list[list[float]], list[list[float]]] | None = None
 
     def kind(self, names: Names) -> str:
         """The kind of a pod: the first of its names of which something is known."""
-        return next((name for name in names if name in self._alone), names[0])
+        return next((name for name in names if name in self._alone or name in self._best), names[0])
 
-    def alone(self, names: Names, speed: float) -> None:
-        """Pods of these names were measured alone on their GPU: steps per second."""
+    def alone(self, names: Names, speed: float) -> bool:
+        """Pods of these names were measured alone on their GPU, in steps per second; whether more is known of pairs by it."""
         if speed <= 0:
-            return
+            return False
+        changed = False
         for name in names:
             before = self._alone.pop(name, None)
-            self._alone[name] = speed if before is None else (before * (_PARTS - _NEW) + speed * _NEW) / _PARTS
+            self._alone[name] = speed if before is None else _mean(before, speed)
+            changed |= name in self._best and _differ(before or self._best[name], self._alone[name])
         while len(self._alone) > _KINDS:
             self._alone.popitem(last=False)
+        if changed:
+            self._forget()
+        return changed
 
-    def together(self, first: Names, second: Names, speeds: tuple[float, float]) -> bool | None:
-        """Two pods were measured on one GPU. Whether both run fast enough there; None: the speed alone of one is not known."""
+    def together(self, first: Names, second: Names, speeds: tuple[float, float]) -> tuple[bool, bool]:
+        """Two pods were measured on one GPU, in steps per second: whether both are fast enough, and whether more is known now."""
         kinds = self.kind(first), self.kind(second)
-        if not all(kind in self._alone for kind in kinds):
-            return None
-        found = [min(1.0, speed / self._alone[kind]) for kind, speed in zip(kinds, speeds, strict=True)]
         if kinds[0] == kinds[1]:
-            found = [sum(found) / 2] * 2
+            speeds = (sum(speeds) / 2,) * 2
         changed = False
-        for pair, speed in zip((kinds, kinds[::-1]), found, strict=True):
-            before = self._beside.pop(pair, None)
-            mean = speed if before is None else (before * (_PARTS - _NEW) + speed * _NEW) / _PARTS
-            self._beside[pair] = mean
-            changed |= before is None or _rounded(before) != _rounded(mean)
-        fast = min(self._beside[kinds], self._beside[kinds[::-1]]) >= FLOOR
+        for pair, speed in zip((kinds, kinds[::-1]), speeds, strict=True):
+            base, before = self.base(pair[0]), self._beside.pop(pair, None)
+            mean = self._beside[pair] = speed if before is None else _mean(before, speed)
+            self._best[pair[0]] = max(mean, self._best.get(pair[0], 0.0))
+            changed |= before is None or _differ(before, mean) or _differ(base, self.base(pair[0]))
+        fast = min(self._part(kinds), self._part(kinds[::-1])) >= FLOOR
         if fast and self._stopped.pop(_sorted(kinds), self) is None:
             changed = True
         if changed:
             self._forget()
-        return fast
+        return fast, changed
+
+    def ran_alone(self, names: Names) -> bool:
+        """Whether the speed alone is known."""
+        return self.kind(names) in self._alone
+
+    def base(self, kind: str) -> float:
+        """The speed alone of a kind; where it never ran alone, the most that it had beside another: it is at least that."""
+        return self._alone.get(kind, 0.0) or self._best.get(kind, 0.0)
+
+    def _part(self, pair: Pair) -> float:
+        """How fast the first of a measured pair is, as a part of its speed alone."""
+        base = self.base(pair[0])
+        return min(1.0, self._beside[pair] / base) if base else 0.0
 
     def stop(self, first: Names, second: Names) -> None:
         """Two pods do not run together: one of them failed soon after they met."""
@@ -81,24 +105,30 @@ class Speeds:
                 self._stopped.popitem(last=False)
             self._forget()
 
-    def loss(self, first: Names, second: Names) -> int | None:
-        """Thousandths of a job's speed that two pods lose together on one GPU; None: they may not share one."""
+    def loss(self, first: Names, second: Names, *, urgent: bool = False) -> int | None:
+        """Thousandths of a job's speed that two pods lose together on one GPU; None: they may not share one.
+
+        urgent: one of them has waited so long that it need not gain much.
+        """
         pair = self.kind(first), self.kind(second)
-        if pair not in self._judged:
+        if (pair, urgent) not in self._judged:
             if len(self._judged) > _KINDS:
                 self._judged.clear()
-            self._judged[pair] = self._judge(pair)
-        return self._judged[pair]
+            self._judged[pair, urgent] = self._judge(pair, urgent=urgent)
+        return self._judged[pair, urgent]
 
-    def _judge(self, pair: Pair) -> int | None:
+    def _judge(self, pair: Pair, *, urgent: bool) -> int | None:
         if _sorted(pair) in self._stopped:
             return None
         if self._table is None:
             self._table = self._estimated()
         numbers, speed, worth = self._table
         one, other = (numbers.get(kind, len(numbers)) for kind in pair)
-        known = one < len(numbers) or other < len(numbers)  # of two new kinds nothing is estimated: they are tried
+        # Of two new kinds nothing is estimated: they are tried.
+        known = one < len(numbers) or other < len(numbers)
         if known and min(speed[one][other], speed[other][one]) < FLOOR:
+            return None
+        if known and not urgent and worth[one][other] < GAIN:
             return None
         return max(0, round((2.0 - worth[one][other]) * 1000))
 
@@ -111,10 +141,10 @@ class Speeds:
                 break
         numbers = {kind: number for number, kind in enumerate(sorted(kinds)[:_PAIRED])}
         measured = estimate.Measured(len(numbers) + 1)
-        for (first, second), speed in sorted(self._beside.items()):
-            if first <= second and first in numbers and second in numbers:
-                back = self._beside.get((second, first), speed)
-                measured.record(numbers[first], numbers[second], (_rounded(speed), _rounded(back)))
+        for first, second in sorted(self._beside):
+            if first <= second and first in numbers and second in numbers and (second, first) in self._beside:
+                parts = self._part((first, second)), self._part((second, first))
+                measured.record(numbers[first], numbers[second], (_rounded(parts[0]), _rounded(parts[1])))
         found = estimate.estimate(measured, prior=_PRIOR)
         # Raised by one deviation, so that pairs of which little is known are tried; it is 0 of those that were measured.
         return numbers, (found.speed + found.deviation).tolist(), choose.worths(found).tolist()
@@ -123,12 +153,25 @@ class Speeds:
         self.version += 1
         self._judged.clear()
         self._table = None
-        while len(self._beside) > _KINDS:
-            self._beside.popitem(last=False)
+        if len(self._beside) > _KINDS:
+            while len(self._beside) > _KINDS // 2:
+                self._beside.popitem(last=False)
+            self._best.clear()
+            for (kind, _), speed in self._beside.items():
+                self._best[kind] = max(speed, self._best.get(kind, 0.0))
 
 
 def _sorted(pair: Pair) -> Pair:
     return pair if pair[0] <= pair[1] else (pair[1], pair[0])
+
+
+def _mean(before: float, speed: float) -> float:
+    """Of what was known and what was measured."""
+    return (before * (_PARTS - _NEW) + speed * _NEW) / _PARTS
+
+
+def _differ(before: float, after: float) -> bool:
+    return abs(before - after) > _STEP * max(before, after)
 
 
 def _rounded(speed: float) -> float:

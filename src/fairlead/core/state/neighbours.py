@@ -19,12 +19,14 @@ from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.contention import KEPT
 from fairlead.core.nodes.partners import HALF
-from fairlead.core.pairs.speeds import AT_START, SETTLED
+from fairlead.core.pairs.speeds import AT_START, LEARNS, PATIENCE, SETTLED
 from fairlead.core.pods.tasks import Task, TaskState
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.placement import Placement
 from fairlead.core.state.pressures import kinds_of
 from fairlead.core.state.tables import Tables
+
+_EVERY = 60.0  # seconds
 
 
 class Neighbours:
@@ -34,6 +36,7 @@ class Neighbours:
         self._tables = tables
         self._placement = placement
         self._pending = pending
+        self._asked_at = 0.0  # when it was asked last which pods have waited long for a partner
         self._asked = False  # whether any class, or any pod, ever asked something of neighbours
 
     # -- specs ---------------------------------------------------------------------------------
@@ -111,7 +114,10 @@ class Neighbours:
         nodes.changes.touch(task.row)
         nodes.gained.add(task.row)
         mate = nodes.partners.mate(task, task.row)
-        return mate.pod.uid if mate is not None else ALONE
+        if mate is not None:
+            return mate.pod.uid
+        nodes.partners.alone(task, self._tables.pressures.now + LEARNS)
+        return ALONE
 
     def _sped(self, pod: Pod, task: Task) -> None:
         """The speed of a pod that may share its GPU was measured: what is known of its kind, and of its pair."""
@@ -119,17 +125,20 @@ class Neighbours:
         if not (begun and task.row >= 0 and task.shape.spec.paired):
             return
         mate, names = partners.mate(task, task.row), task.shape.spec.paired
+        partners.reporting = True
+        since = max(begun, partners.parted.get(pod.uid, 0.0) if mate is None else _begun(mate.pod)) + SETTLED
+        if pod.speed_at < since:
+            return
+        changed = False
         if mate is None:
-            if pod.speed_at >= max(begun, partners.parted.get(pod.uid, 0.0)) + SETTLED:
-                partners.speeds.alone(names, pod.speed)
-            return
-        since = max(begun, _begun(mate.pod)) + SETTLED
-        if not _begun(mate.pod) or min(pod.speed_at, mate.pod.speed_at) < since:
-            return
-        version, theirs = partners.speeds.version, mate.shape.spec.paired
-        if partners.speeds.together(names, theirs, (pod.speed, mate.pod.speed)) is False:
-            partners.due.add(_later(pod, mate.pod))
-        if partners.speeds.version != version:
+            changed = partners.speeds.alone(names, pod.speed)
+            changed |= partners.learning.pop(pod.uid, None) is not None
+        elif _begun(mate.pod) and mate.pod.speed_at >= since:
+            speeds = pod.speed, mate.pod.speed
+            fast, changed = partners.speeds.together(names, mate.shape.spec.paired, speeds)
+            if not fast:
+                partners.due.add(_later(pod, mate.pod))
+        if changed:
             self._judge_again()
 
     def ended(self, pod: Pod, task: Task) -> None:
@@ -148,8 +157,37 @@ class Neighbours:
         mate = partners.mate(task, task.row)
         if mate is not None:
             partners.parted[mate.pod.uid] = self._tables.pressures.now
+            partners.alone(mate, self._tables.pressures.now + LEARNS)
         partners.parted.pop(task.pod.uid, None)
         partners.due.discard(task.pod.uid)
+        partners.learning.pop(task.pod.uid, None)
+
+    def _hurry(self, now: float) -> None:
+        """The kind of the pod that has waited longest, if that is long, takes any partner beside which it is fast enough.
+
+        One at a time: on a cluster that is full for days all have waited long, and to choose would end. If it finds none for as
+        long again, a GPU is reserved for it: none of the others joins the pods there, and once they have ended it is free.
+        """
+        partners, oldest = self._tables.nodes.partners, None
+        for queue in self._tables.queues.queues.values():
+            for pending_class in queue.pending_classes.values():
+                unit = pending_class.first()
+                if unit is not None and unit.tasks[0].shape.spec.paired and now >= unit.since + PATIENCE:
+                    oldest = min(oldest or unit, unit, key=lambda each: (each.since, each.tasks[0].pod.key))
+        task = oldest.tasks[0] if oldest is not None else None
+        urgent = task.shape.spec.paired if task is not None else ()
+        keeps = task is not None and oldest is not None and now >= oldest.since + 2 * PATIENCE
+        over = [uid for uid, (_, until) in partners.learning.items() if until <= now]
+        for uid in over:
+            del partners.learning[uid]
+        before = partners.urgent, partners.kept
+        if urgent != partners.urgent or not keeps:
+            partners.kept = None
+        partners.urgent = urgent
+        if keeps and task is not None and partners.kept is None:
+            partners.kept = partners.soonest(task.ranking.admits, _begun)
+        if over or before != (partners.urgent, partners.kept):
+            self._judge_again()
 
     def _judge_again(self) -> None:
         """Something else may share a GPU: rows with such pods are scored anew, and what waits for them is tried again."""
@@ -178,6 +216,9 @@ class Neighbours:
         tables = self._tables
         tables.pressures.now = now
         tables.nodes.contention.begin(now, tables.nodes.rows)
+        if tables.nodes.partners.active and not self._asked_at <= now < self._asked_at + _EVERY:
+            self._asked_at = now
+            self._hurry(now)
         if first and tables.nodes.tenants.active:
             self.renew([task for task in tables.tasks.values() if task.pod.ours and task.shape.spec.isolated])
 

@@ -10,6 +10,7 @@ import msgspec
 from fairlead.simulation.sharing import rules
 from fairlead.simulation.sharing.rules import Learned, Score
 from fairlead.simulation.sharing.throughputs import Throughputs
+from fairlead.simulation.sharing.world import Passed
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -25,7 +26,8 @@ class SharingResult(msgspec.Struct, frozen=True, kw_only=True):
     """ours, random, matching: the rules; ours over all rounds. bound: no matching is worth more per GPU.
 
     rounds: worth per GPU of ours in each round. moves_per_job: changes of partner in a run. tried_not_runnable: pairs that do
-    not run together and were put together, per draw. kept_not_runnable: the most rounds in a row of one of them.
+    not run together and were put together, per draw. kept_not_runnable: the most rounds in a row of one of them. passed: jobs
+    through the production pass; blind: where no speeds reach it.
     """
 
     matrix: str
@@ -43,6 +45,8 @@ class SharingResult(msgspec.Struct, frozen=True, kw_only=True):
     moves_per_job: float
     tried_not_runnable: float
     kept_not_runnable: int
+    passed: Passed | None = None
+    blind: Passed | None = None
 
 
 def compare(  # noqa: PLR0913 - the protocol's numbers
