@@ -8,6 +8,7 @@ import urllib.request
 
 import pytest
 
+from fairlead.api import names
 from testbed import tenants
 from testbed.objects import ai_job, pod
 from testbed.objects import node as a_node
@@ -47,6 +48,48 @@ def test_a_job_runs_as_processes_on_a_node_that_is_an_agent(cluster, tmp_path):
     cluster.until(lambda: "Running" in str(cluster.pods().get("sleeps-worker-0-0", {}).get("status")))
     cluster.kubectl("patch", "aijob", "sleeps", "--type=merge", "-p", '{"spec":{"suspend":true}}')
     cluster.until(lambda: "sleeps-worker-0-0" not in cluster.pods())
+    agent.kill()
+
+
+def test_two_jobs_of_an_ordinary_user_share_a_gpu_and_a_restarted_scheduler_knows_it(cluster, tmp_path):
+    """Each requests a whole GPU; the API server's objects alone say which two are together."""
+    agent = cluster.agent("here", "--gpus", "1", "--folder", str(tmp_path / "agent"))
+    cluster.until(lambda: cluster.get("/api/v1/nodes/here"))
+    cluster.ready("here")
+    small = {"apiVersion": names.API_VERSION, "kind": "ServiceClass", "metadata": {"name": "small"}, "spec": {"sharing": "Pairs"}}
+    cluster.create(small)
+    scheduler = cluster.scheduler("--no-leader-elect")
+    cluster.operator("--no-leader-elect", "--address", "")
+    ann = tenants.tenant(cluster.plane, "ann", "default")
+
+    def submit(name):
+        made = ai_job(name, workers=1, serviceClass="small")
+        template = made["spec"]["roles"][0]["template"]["spec"]
+        template["terminationGracePeriodSeconds"] = 1
+        (container,) = template["containers"]
+        container["command"] = ["sh", "-c", f"echo $CUDA_VISIBLE_DEVICES > {tmp_path}/{name}; sleep 1000"]
+        container["resources"]["requests"]["cpu"] = "100m"
+        assert not ann.create(made)
+
+    def runs(name):
+        cluster.until(lambda: (tmp_path / name).exists() and (tmp_path / name).read_text() == "0\n")
+        return cluster.pods()[f"{name}-worker-0-0"]["metadata"]
+
+    submit("first")
+    first = runs("first")
+    assert first["annotations"][names.GPU_PARTNER_ANNOTATION] == names.ALONE
+    submit("second")
+    second = runs("second")
+    assert second["annotations"][names.GPU_PARTNER_ANNOTATION] == first["uid"]
+    forged = pod("forged", annotations={names.GPU_PARTNER_ANNOTATION: first["uid"]})
+    assert not ann.create(forged)
+    cluster.until(lambda: "is written by the scheduler" in str(cluster.condition("forged")))
+    submit("third")
+    cluster.until(lambda: "1 node(s) had no device with enough free capacity" in str(cluster.condition("third-worker-0-0")))
+    scheduler.kill()
+    cluster.scheduler("--no-leader-elect")
+    assert "deleted" in ann.kubectl("delete", "aijob", "first").stdout
+    assert runs("third")["annotations"][names.GPU_PARTNER_ANNOTATION] == second["uid"]
     agent.kill()
 
 
