@@ -155,10 +155,14 @@ def test_a_fraction_keeps_off_nodes_with_pairs():
 
 @pytest.mark.parametrize("labels", [{}, {GPU_SHARING_LABEL: "another"}])
 def test_halves_of_whole_gpus_are_given_by_our_own_agent_only(labels):
-    """A kubelet would give a device plugin's GPU to one of the two only."""
+    """A kubelet would give a device plugin's GPU to one of the two only, also where another agent gives out fractions."""
     state = world([node("n", labels=labels)])
+    state.upsert_pod(pod("whole"))
+    assert set(placed(run(state, 0.5))) == {"whole"}
     state.upsert_pod(small("a"))
-    assert refused(run(state, 1.0))["a"].code is ReasonCode.NODE_AFFINITY
+    reason = refused(run(state, 1.0))["a"]
+    assert reason.code is ReasonCode.DEVICES
+    assert "1 node(s) are not of `fairlead agent`" in reason.message
 
 
 def test_pods_that_wait_follow_their_class():
@@ -436,6 +440,12 @@ def lived(seed):
                         state.remove_pod(victim.pod.uid)
         judge(state, wanted)
         invariants.check(state)
+        for task in state.tasks.values():
+            if task.row < 0 and task.unit is not None:
+                rows = range(state.nodes.count)
+                assert task.ranking.alone().tolist() == [
+                    task.ranking.fits_alone(row) and state.nodes.open.item(row) for row in rows
+                ]
     return decided
 
 

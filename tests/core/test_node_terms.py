@@ -102,6 +102,7 @@ def test_what_static_filters_read_is_all_that_terms_differ_by():
         "features": ("f",),
         "node_name": "n1",
         "own_gpus": True,
+        "paired": ("name/ns//p",),
     }
     demanding = msgspec.structs.replace(spec(gpus=1), **given)
     here = NodeClass({"pool": "a"}, (Taint("kept", "yes", "NoSchedule"),), unschedulable=True, features=frozenset("f"), name="n1")

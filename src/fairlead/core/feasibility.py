@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from fairlead.core.nodes.node_classes import CLOSED
-from fairlead.core.pods.filters import ORDER, STATIC, node_affinity, node_isolation
+from fairlead.core.pods.filters import ORDER, STATIC, gpu_pairs, node_affinity, node_isolation
 from fairlead.core.pods.filters.base import Refusal, Relation, Stop
 from fairlead.core.pods.holdings import Trial
 from fairlead.core.pods.scores.upstream import (
@@ -194,7 +194,9 @@ class _Judge:
         return Rejection(_AMOUNTS, Refusal.UNRESOLVABLE if never else Refusal.UNSCHEDULABLE, message)
 
     def _kept_off(self, row: int) -> Rejection | None:
-        """Whether jobs that have nodes to themselves keep it off, or it is such a job's and others are there."""
+        """Whether jobs that have nodes to themselves, or share GPUs in pairs, keep it off, or it is such a job's."""
+        if self.shape.minds_partners and not gpu_pairs.fits_one(self.nodes, self.shape, row):
+            return Rejection(gpu_pairs.PLUGIN, Refusal.UNSCHEDULABLE, gpu_pairs.complaint(self.shape))
         if not self.shape.isolates or node_isolation.fits_one(self.nodes, self.shape, row):
             return None
         return Rejection(node_isolation.PLUGIN, Refusal.UNSCHEDULABLE, node_isolation.complaint(self.shape))

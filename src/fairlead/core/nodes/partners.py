@@ -90,6 +90,12 @@ class Partners:
         there = self.on(row).get(task.devices[0], ()) if task.devices and row >= 0 else ()
         return next((each for each in there if each is not task and _is_there(each)), None)
 
+    def clear(self, row: int) -> None:
+        """A row is vacant."""
+        self.rows.discard(row)
+        if self.kept is not None and self.kept[0] == row:
+            self.kept = None
+
     def recount(self) -> None:
         """Find the rows anew."""
         self.rows = {
@@ -196,12 +202,11 @@ class Partners:
         found = np.zeros(len(numbers), np.bool_)
         if shape.spec.paired:
             states = self._nodes.device[rows]
-            # Where nothing is shared, a GPU that is free does.
             known = self._nodes.devices.states
-            full = [number for number in set(states.tolist()) if WHOLE not in known[number]]
-            found = np.isin(states, full)
-            shared = [number for number in set(states.tolist()) if any(0 < free < WHOLE for free in known[number])]
-            asked = {*numbers[np.isin(states, shared)].tolist(), *self.rows}
+            found = np.isin(states, [number for number in set(states.tolist()) if WHOLE not in known[number]])
+            # Where something runs, parts of GPUs may be given out, or one is kept.
+            used = [number for number in set(states.tolist()) if any(free < WHOLE for free in known[number])]
+            asked = {*numbers[np.isin(states, used)].tolist(), *self.rows}
         places: Mapping[int, int] = {row: place for place, row in enumerate(numbers.tolist())} if asked else {}
         for row in asked:
             if row in places:

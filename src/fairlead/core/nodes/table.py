@@ -200,7 +200,7 @@ class NodeTable:
         self.extra[:, row] = 0
         self.contention.clear(row, name)
         self.tenants.clear(row)
-        self.partners.rows.discard(row)
+        self.partners.clear(row)
         if self.images.rows:
             self.images.change(row, self.objects[row], None)
         self.objects[row] = None

@@ -106,4 +106,4 @@ class TermsTable:
 def _read(spec: PodSpec) -> Hashable:
     """All that the static filters read of a spec."""
     own = spec.requests if spec.own_gpus else None
-    return spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, spec.features, own
+    return spec.node_name, spec.node_selector, spec.affinity, spec.tolerations, spec.features, own, bool(spec.paired)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fairlead.api.names import AI_PROFILE, ALONE, GPU_SHARING_LABEL, OWN_AGENT
+from fairlead.api.names import AI_PROFILE, ALONE
 from fairlead.core.mig.parts import WHOLE as GPU
 from fairlead.core.model.pods import Pod, PodSpec
 from fairlead.core.model.units import WHOLE
@@ -162,13 +162,16 @@ class Neighbours:
         partners.due.discard(task.pod.uid)
         partners.learning.pop(task.pod.uid, None)
 
-    def _hurry(self, now: float) -> None:
+    def hurry(self, now: float) -> None:
         """The kind of the pod that has waited longest, if that is long, takes any partner beside which it is fast enough.
 
         One at a time: on a cluster that is full for days all have waited long, and to choose would end. If it finds none for as
         long again, a GPU is reserved for it: none of the others joins the pods there, and once they have ended it is free.
         """
         partners, oldest = self._tables.nodes.partners, None
+        if not partners.active or self._asked_at <= now < self._asked_at + _EVERY:
+            return
+        self._asked_at = now
         for queue in self._tables.queues.queues.values():
             for pending_class in queue.pending_classes.values():
                 unit = pending_class.first()
@@ -216,9 +219,6 @@ class Neighbours:
         tables = self._tables
         tables.pressures.now = now
         tables.nodes.contention.begin(now, tables.nodes.rows)
-        if tables.nodes.partners.active and not self._asked_at <= now < self._asked_at + _EVERY:
-            self._asked_at = now
-            self._hurry(now)
         if first and tables.nodes.tenants.active:
             self.renew([task for task in tables.tasks.values() if task.pod.ours and task.shape.spec.isolated])
 
@@ -262,7 +262,6 @@ class Neighbours:
                 spec,
                 requests=asked.requests,
                 gpu_milli=asked.gpu_milli,
-                node_selector=asked.node_selector,
                 paired=asked.paired,
             )
         task.pod = pod
@@ -316,25 +315,22 @@ def _one_gpu(spec: PodSpec) -> bool:
 
 
 def _halved(pod: Pod) -> PodSpec:
-    """What a pod that may share its GPU asks for. Halves of whole GPUs are given by Fairlead's own agent only."""
-    spec, selector = pod.spec, (GPU_SHARING_LABEL, OWN_AGENT)
+    """What a pod that may share its GPU asks for."""
+    spec = pod.spec
     return msgspec.structs.replace(
         spec,
         requests=tuple(each for each in spec.requests if each[0] != GPU),
         gpu_milli=HALF,
-        node_selector=tuple(sorted({*spec.node_selector, selector})),
         paired=tuple("/".join((kind, pod.namespace, pod.user, *rest)) for kind, *rest in kinds_of(pod)),
     )
 
 
 def _whole(spec: PodSpec) -> PodSpec:
     """What it asks for where it may not."""
-    selector = (GPU_SHARING_LABEL, OWN_AGENT)
     return msgspec.structs.replace(
         spec,
         requests=tuple(sorted({*spec.requests, (GPU, 1)})),
         gpu_milli=WHOLE,
-        node_selector=tuple(each for each in spec.node_selector if each != selector),
         paired=(),
     )
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Protocol
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.nodes.node_classes import NodeClass
-from fairlead.core.pods.filters import declared_features, gpu_isolation, node_affinity, node_name, taints, unschedulable
+from fairlead.core.pods.filters import (
+    declared_features,
+    gpu_isolation,
+    gpu_pairs,
+    node_affinity,
+    node_name,
+    taints,
+    unschedulable,
+)
 from fairlead.core.pods.filters.base import Relation, Surroundings
 from fairlead.core.pods.filters.compute_domains import ComputeDomains
 from fairlead.core.pods.filters.dynamic_resources import DynamicResources
@@ -47,6 +55,7 @@ STATIC: tuple[StaticFilter, ...] = (
     taints.FILTER,
     node_affinity.FILTER,
     gpu_isolation.FILTER,
+    gpu_pairs.FILTER,
     declared_features.FILTER,
 )
 """In kube-scheduler's order: the first that refuses names the reason."""
@@ -69,7 +78,8 @@ def first_refusal(spec: PodSpec, node: NodeClass) -> StaticFilter | None:
 
 def labels_read(spec: PodSpec) -> set[str]:
     """The label keys (and `metadata.name`) that the filters read for this spec."""
-    return node_affinity.labels_read(spec) | node_name.labels_read(spec) | gpu_isolation.labels_read(spec)
+    keys = node_affinity.labels_read(spec) | node_name.labels_read(spec) | gpu_isolation.labels_read(spec)
+    return keys | gpu_pairs.labels_read(spec) if spec.paired else keys
 
 
 def relations(shape: Shape, around: Surroundings) -> tuple[Relation, ...]:

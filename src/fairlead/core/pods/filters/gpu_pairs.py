@@ -1,18 +1,25 @@
 """GPU pairs: where a pod that may share its GPU with one other has one, and where fractions are kept off since such pods run.
 
-It reads which pods are on a row, like amounts, so a change of a row is a repair of that row. It costs nothing before a pod may
-share its GPU. What decides is in `core/nodes/partners.py`.
+The pod requests a whole GPU. A kubelet would give it one of its device plugin's, whatever was counted, so only nodes of
+Fairlead's own agent, which is the kubelet there, admit it. What else decides is which pods are on a row
+(`core/nodes/partners.py`), so a change of a row is a repair of that row. It costs nothing before a pod may share its GPU.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.api.names import GPU_SHARING_LABEL, OWN_AGENT
+from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Mask, Rows
+from fairlead.core.model.pods import PodSpec
+from fairlead.core.nodes.node_classes import NodeClass
 
 if TYPE_CHECKING:
     from fairlead.core.nodes.table import NodeTable
     from fairlead.core.pods.shapes import Shape
+
+PLUGIN = "GPUPairs"
 
 
 def complaint(shape: Shape) -> str:
@@ -31,3 +38,22 @@ def fits(nodes: NodeTable, shape: Shape, rows: Rows) -> Mask:
 def fits_one(nodes: NodeTable, shape: Shape, row: int) -> bool:
     """`fits` for one row."""
     return not nodes.partners.refuses(shape, row)
+
+
+class _Agent:
+    CODE = ReasonCode.DEVICES
+    plugin = PLUGIN
+
+    def admits(self, spec: PodSpec, node: NodeClass) -> bool:
+        return not spec.paired or node.labels.get(GPU_SHARING_LABEL) == OWN_AGENT
+
+    def complaint(self, spec: PodSpec, node: NodeClass) -> str:
+        return f"node(s) are not of `fairlead agent` (label {GPU_SHARING_LABEL}={OWN_AGENT}), which alone gives two jobs one GPU"
+
+
+FILTER = _Agent()
+
+
+def labels_read(spec: PodSpec) -> set[str]:
+    """The label keys that it reads for a spec."""
+    return {GPU_SHARING_LABEL} if spec.paired else set()
