@@ -100,9 +100,10 @@ def test_each_is_charged_what_it_is_given():
     for name in ("a", "b"):
         state.upsert_pod(small(name, queue="q"))
     assert len(start(state)) == 2
-    assert state.queues.queues["q"].used[GPU] == 1000
+    parts = state.queues.tree.parts
+    assert (state.queues.queues["q"].used[GPU], parts.on(0)) == (1000, (1000, 1000))
     end(state, "a")
-    assert state.queues.queues["q"].used[GPU] == 500
+    assert (state.queues.queues["q"].used[GPU], parts.on(0)) == (500, (1000, 500))
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ SCHEDULER: dict[str, Metric] = {
     "fairlead_pods_refused": Metric("counter", "Pods whose reason for waiting was reported."),
     "fairlead_pods_preempted": Metric("counter", "Pods selected as preemption victims."),
     "fairlead_pod_wait_seconds": Metric("histogram", "Time from the creation of a pod to its assignment to a node."),
-    "fairlead_gang_outcomes": Metric("counter", "Outcomes of gangs: placed, preempted, dismantled, ended.", ("outcome",)),
+    "fairlead_gang_outcomes": Metric("counter", "Outcomes of gangs: placed, preempted, parted, dismantled, ended.", ("outcome",)),
     "fairlead_victims": Metric("counter", "Pods selected for eviction, by reason.", ("reason",)),
     "fairlead_max_waits_exceeded": Metric("counter", "Jobs that waited longer than the maxWait of their ServiceClass."),
     "fairlead_bindings": Metric("counter", "Bindings written."),

@@ -383,4 +383,5 @@ def on_paper(pod: Pod) -> Pod:
         started=None,
         preempted=False,
         moves_to="",
+        partner="",
     )

@@ -227,7 +227,7 @@ class Partners:
 def _is_there(task: Paired) -> bool:
     """Whether a pod has its GPU, or is being bound."""
     found: bool = task.state.value in ("assumed", "bound")
-    return found
+    return found and not task.pod.placeholder
 
 
 def _is_leaving(task: Paired) -> bool:

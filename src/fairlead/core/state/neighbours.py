@@ -37,6 +37,7 @@ class Neighbours:
         self._placement = placement
         self._pending = pending
         self._asked_at = 0.0  # when it was asked last which pods have waited long for a partner
+        self._shares = False  # whether any class ever let jobs share GPUs
         self._asked = False  # whether any class, or any pod, ever asked something of neighbours
 
     # -- specs ---------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ class Neighbours:
 
     def _spec(self, pod: Pod, task: Task | None) -> PodSpec:
         spec, classes = pod.spec, self._tables.services.classes
-        if classes or spec.paired or pod.partner:
+        if self._shares or spec.paired or pod.partner:
             paired = self._pairs_up(pod, task)
             if paired != bool(spec.paired):
                 spec = _halved(pod) if paired else _whole(spec)
@@ -211,7 +212,8 @@ class Neighbours:
     def class_changed(self, name: str) -> None:
         """A class of service came, changed or went."""
         service = self._tables.services.classes.get(name)
-        self._asked = self._asked or (service is not None and (service.isolation != "None" or service.sharing != "None"))
+        self._shares = self._shares or (service is not None and service.sharing != "None")
+        self._asked = self._asked or self._shares or (service is not None and service.isolation != "None")
         self.renew([task for task in self._tables.tasks.values() if task.pod.ours and task.service_class == name])
 
     def begin(self, now: float, *, first: bool) -> None:
