@@ -15,6 +15,7 @@ from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Place, Preempt
 from fairlead.core.pairs.speeds import FLOOR, Speeds
 from tests.builders import GPU, cluster, confirm, group, node, placed, pod, queue, refused, run
+from tests.core.test_suspended import Story
 
 PAIRS = ServiceClass("small", sharing="Pairs")
 LABELS = {GPU_SHARING_LABEL: OWN_AGENT}
@@ -206,6 +207,35 @@ def test_jobs_that_are_alone_move_together_for_a_job_that_needs_a_whole_gpu(coun
     state.upsert_pod(small(f"{moved.name}-2", controlled=True, owner=old.owner))
     assert start(state, 1010.0) == {"whole": "", f"{moved.name}-2": "uid-b" if moved.name == "a" else "uid-a"}
     invariants.check(state)
+
+
+def test_suspended_jobs_come_back_to_halves():
+    """Places for what is to resume are halves, too, and none joins them before there is a pod."""
+    story = Story(*agents(gpus=2))
+    story.state.upsert_class(ServiceClass("batch", mode="Suspend", sharing="Pairs"))
+    jobs = ("one", "two", "three")
+    for number, job in enumerate(jobs):
+        story.submit(job, 1, created=float(number))
+    story.step()
+    assert len(story.running()) == 3
+    story.state.upsert_pod(pod("high", priority=5, gpus=2, created=9.0))
+    story.step()
+    assert len(story.asked) == 3
+    for job in jobs:
+        story.delete(job)
+    story.step()
+    assert story.running() == ["high"]
+    story.state.remove_pod("uid-high")
+    decided = story.step()
+    partners = [binding.partner for each in decided if isinstance(each, Place) for binding in each.bindings]
+    assert not partners
+    for number, job in enumerate(jobs):
+        story.submit(job, 1, created=float(number))
+        story.step()
+    assert story.running() == ["one-0", "three-0", "two-0"]
+    there = [task for task in story.state.tasks.values() if task.row >= 0]
+    assert sorted(task.devices for task in there) in ([(0,), (0,), (1,)], [(0,), (1,), (1,)])
+    assert all(task.shape.spec.paired for task in there)
 
 
 # -- by what was measured ----------------------------------------------------------------------
