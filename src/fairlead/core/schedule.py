@@ -105,6 +105,9 @@ def _begin(state: ClusterState, now: float) -> None:
     guard = state.isolation.guard
     with guard("departures"):
         state.evictions.follow_pools(now)
+    if state.nodes.partners.active:
+        with guard("pairs"):
+            state.neighbours.hurry(now)
     with guard("requeue"):
         cycles.note_bound(state)
     with guard("starts"):

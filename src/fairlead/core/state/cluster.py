@@ -401,8 +401,6 @@ class ClusterState:
         first = self.belonging.believes
         self.belonging.begin()
         self.neighbours.begin(now, first=first)
-        with guard("pairs"):
-            self.neighbours.hurry(now)
         if first:
             with guard("numa"):
                 self.numa.recount()  # pods were listed by name, and their kubelets took them in the order of their starts

@@ -170,7 +170,7 @@ class Neighbours:
         long again, a GPU is reserved for it: none of the others joins the pods there, and once they have ended it is free.
         """
         partners, oldest = self._tables.nodes.partners, None
-        if not partners.active or self._asked_at <= now < self._asked_at + _EVERY:
+        if self._asked_at <= now < self._asked_at + _EVERY:
             return
         self._asked_at = now
         for queue in self._tables.queues.queues.values():
