@@ -86,7 +86,8 @@ def doubt(state: ClusterState) -> None:
     """Where nodes, terms of other pods, or reservations are others by now, more than a place may help classes in backoff."""
     waiting, versions = state.queues.waiting, (*_versions(state), state.reserved.version)
     if waiting.backoff and waiting.backoff.versions != versions:
-        waiting.doubt_backoff()
+        waiting.others.update(waiting.backoff)
+        waiting.backoff.clear()
     waiting.backoff.versions = versions
 
 

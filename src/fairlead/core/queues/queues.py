@@ -106,11 +106,13 @@ class Queues:
         if given.get(pool.name) != pool.nodes:
             given[pool.name] = pool.nodes
             self._sort_pools(pool.name)
+        self.tree.nodes.shared.upsert_pool(pool)
 
     def remove_pool(self, name: str) -> None:
         """A node pool is gone: its name means a device model now."""
         if self.tree.pools.given.pop(name, None) is not None:
             self._sort_pools(name)
+        self.tree.nodes.shared.remove_pool(name)
 
     def _sort_pools(self, pool: str) -> None:
         if pool in self.tree.pools.named:

@@ -202,13 +202,13 @@ class Waiting:
     def policy_changed(self) -> None:
         """A queue, or a class of service, is another: limits may keep out what waits."""
         self.policies += 1
-        self.doubt_backoff()
+        self._doubt_backoff()
         self.without_victims.forget_facts()
         for group in self.without_victims.groups():
             for pending_class in list(self.without_victims.alike(group)):
                 self.may_take(pending_class)
 
-    def doubt_backoff(self) -> None:
+    def _doubt_backoff(self) -> None:
         """More may help classes in backoff: they are checked like others."""
         self.others.update(self.backoff)
         self.backoff.clear()
@@ -387,7 +387,7 @@ class Waiting:
 
     def relist(self) -> None:
         """Put all lines, and all queues, in order anew: also units that an exception kept from being put back."""
-        self.doubt_backoff()
+        self._doubt_backoff()
         self.order.clear()
         self.order.touch_all()
         for node in self.tree.queues.values():

@@ -205,13 +205,11 @@ class ClusterState:
     def upsert_pool(self, pool: NodePool) -> None:
         """A node pool came or changed."""
         self.queues.upsert_pool(pool)
-        self.nodes.shared.upsert_pool(pool)
         self.network.upsert_pool(pool)
 
     def remove_pool(self, name: str) -> None:
         """A node pool is gone."""
         self.queues.remove_pool(name)
-        self.nodes.shared.remove_pool(name)
         self.network.remove_pool(name)
 
     def upsert_reservation(self, reservation: Reservation) -> None:
