@@ -248,6 +248,7 @@ class _Search:
             placeholder = state.moves.placeholder(task, charged=True)
             devices = task.ranking.strategy.pick(task.shape, target) if task.shape.gpus else ()
             state.placement.assign(placeholder, target, devices)
+            state.reserved.take_moved(placeholder, target)
             self.moved.append(task)
             self.placeholders[task.pod.uid] = placeholder
         else:

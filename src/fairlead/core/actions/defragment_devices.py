@@ -195,7 +195,7 @@ def _place(state: ClusterState, made: Placeholder, donor: _Donor, rows: set[int]
     decided = {key_of(made.pod.uid, made.pod.claims[at]): allocation for at, allocation in found}
     with state.placement.deciding(decided):
         state.placement.place(made, row)
-    state.reserved.take_devices(made)
+    state.reserved.take_moved(made, row)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Rows that a unit may have, whatever is there now: they admit it, and are not reserved for others."""
+"""Rows that a unit may have, whatever runs there: they admit it, and are not reserved for others as things stand."""
 
 from __future__ import annotations
 
@@ -61,10 +61,11 @@ def may_have(state: ClusterState, task: Task, rows: slice | None = None) -> Mask
 
 
 def may_have_any(state: ClusterState, core: Unit) -> bool:
-    """Whether there is a row for each member: what is reserved for others may be all that there is.
+    """Whether there is a row for any member: what is reserved for others may be all that there is.
 
-    Where there is none a search for victims is in vain. What keeps a member off a row may also be pods elsewhere.
+    Where there is none a search finds no victims, since they must hold a row that helps (`where_victims_help`); pods elsewhere
+    may be what keeps a member off a row. A row for one is enough: what is evicted there may leave headroom for others.
     """
     if not state.reserved.holds or elsewhere(state, core.tasks) is not None:
         return True
-    return all(bool(rows.any()) for rows in rows_by_shape(state, core).values())
+    return any(bool(rows.any()) for rows in rows_by_shape(state, core).values())

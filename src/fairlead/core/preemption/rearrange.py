@@ -209,8 +209,8 @@ class Rearrangement:
         state.placement.place(task, row)
         if own:
             state.reserved.take(task, row)
-        elif task.pod.claims:
-            state.reserved.take_devices(task)
+        elif state.reserved.holds:
+            state.reserved.take_moved(task, row)
         return True
 
     # -- choices -------------------------------------------------------------------------------

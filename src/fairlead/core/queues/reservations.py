@@ -238,12 +238,11 @@ class Reservations:
         return self._closed_by(self.against(task), task)
 
     def closed_to_moved(self, task: Task) -> Mask | None:
-        """The same of a pod that is moved: it gets nothing that is reserved for others, and its queue holds no more than before.
+        """The same of a pod that is moved: nothing is reserved for it, and its queue holds no more than before.
 
-        So it stays, whatever else leaves its place. task: of its shape, and of no queue.
+        So it stays, whatever else leaves its place. task: of its shape.
         """
-        holds = [hold for hold in self.holds.values() if hold.rows and (hold.given is None or not self._lets(hold, task))]
-        return self._closed_by(holds, task, moved=True)
+        return self._closed_by([hold for hold in self.holds.values() if hold.rows or hold.shared is not None], task, moved=True)
 
     def closed_by_administrators(self, task: Task) -> Mask | None:
         """The same of what administrators reserve, whatever is reserved for units that wait."""
@@ -339,10 +338,13 @@ class Reservations:
             if hold.shared is not None and task.shape.spec.shared and not self._lets(hold, task):
                 hold.shared.take(self.log, task.shape.spec.shared, row)
 
-    def take_devices(self, task: Task) -> None:
-        """What holds the new place of a pod that moves is placed: what its claims have is kept by no hold any more."""
+    def take_moved(self, task: Task, row: int) -> None:
+        """The same of what holds the new place of a pod that moves; what its claims have is kept by no hold any more."""
         for hold in self.holds.values():
-            if hold.devices is not None:
+            if (spare := hold.spare.get(row)) is not None:
+                for column, amount in self._on(row, task.shape, self._demand(task.shape)):
+                    self.log.add(spare, column, -amount)
+            if hold.devices is not None and task.pod.claims:
                 hold.devices.take(task)
 
     def _lets(self, hold: Hold, task: Task) -> bool:  # noqa: PLR0911 - the first rule

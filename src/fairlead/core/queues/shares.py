@@ -82,7 +82,7 @@ class FairShares:
         self._at = now
         self._without.clear()
         requests = self._requests.by_queue()
-        changed = self._siblings.follow(requests, self._requests.touched, now)
+        changed = self._siblings.follow(requests, self._requests.touched, now, self.share)
         self._requests.touched = {}
         if not self._take(changed):
             return False  # what is remembered by these very shares still holds
@@ -134,7 +134,7 @@ class FairShares:
 
     def _divided(self, now: float) -> Division:
         siblings = self._new_siblings()
-        siblings.follow(self._requests.by_queue(), None, now)
+        siblings.follow(self._requests.by_queue(), None, now, {})
         return self._division(siblings.share)
 
     def _division(self, share: Shares) -> Division:
@@ -288,7 +288,7 @@ class FairShares:
         return self._foreign(resource, sum(node.stays(resource) for node in top))
 
     def _foreign(self, resource: str, charged: int) -> int:
-        """The same. charged: what queues hold."""
+        """The same. charged: what queues hold that is not about to leave."""
         name, pool = split(resource)
         if name not in self.tree.nodes.resources and not self.tree.nodes.partitions:
             return 0

@@ -5,7 +5,9 @@ there is enough for all that siblings ask for none of them has a share, nor have
 
 What was divided lasts as long as the amount and the siblings' requests are what they were. If some ask for more or less, but had
 less than they ask for before and after, no share is another: whatever a queue asks for beyond what it gets decides nothing
-(`division`). Limits, pools and past use make more depend on each other: then everything is divided anew each time.
+(`division`). Not so where siblings divide what quotas leave without weights, by what they want beyond their quotas, or hold what
+cannot be reclaimed (`_Siblings.fixed`). Limits, pools and past use make more depend on each other: then everything is divided
+anew each time, as it is after an exception.
 """
 
 from __future__ import annotations
@@ -80,12 +82,13 @@ class SiblingShares:
         self._anew = True  # all is divided, and nothing was
         self._dirty: dict[QueueNode | None, list[QueueNode]] = {}  # by what is above them
         self._changed: dict[str, None] = {}
+        self._whole = False  # whether what was divided last came to its end
         self._now = 0.0
 
     def follow(
-        self, requests: Mapping[str, Mapping[str, int]], touched: Collection[QueueNode] | None, now: float
+        self, requests: Mapping[str, Mapping[str, int]], touched: Collection[QueueNode] | None, now: float, old: Shares
     ) -> Collection[str]:
-        """Divide again; returns the queues of which the share is another.
+        """Divide again; returns the queues of which the share is another than it was (old).
 
         requests: queue -> what it, and those below it, hold and wait for. touched: the queues of which that, or what they hold,
         may be another than at the last time, with all above them; None: all.
@@ -93,10 +96,12 @@ class SiblingShares:
         tree, self._requests, self._now, self._changed = self._tree, requests, now, {}
         nodes = tree.nodes
         versions = tree.version, *nodes.gpu_resources, len(nodes.resources), bool(nodes.partitions)
-        if touched is None or not self._plain or versions != self._versions:
-            self._versions, old = versions, self.share
+        whole, self._whole = self._whole, False
+        if touched is None or not whole or not self._plain or versions != self._versions:
+            self._versions = versions
             self._begin()
             self._divide()
+            self._whole = True
             same = self.share == old
             return () if same else [name for name in {**old, **self.share} if old.get(name) != self.share.get(name)]
         self._dirty, self._anew = {}, False
@@ -104,6 +109,7 @@ class SiblingShares:
             self._count(node)
             self._dirty.setdefault(node.parent, []).append(node)
         self._divide()
+        self._whole = True
         return self._changed
 
     def _begin(self) -> None:
@@ -168,7 +174,7 @@ class SiblingShares:
                 ]
                 continue
             shares = group.shares or {}
-            for node in list(dirty) if same else [*self._children.get(parent, ()), *group.below]:
+            for node in list(dirty) if same else {**self._children.get(parent, {}), **group.below}:
                 if self._children.get(node) and node.name in shares:
                     group.below[node] = None
                     pending.append((node, shares[node.name] - self._own(node, resource)))
