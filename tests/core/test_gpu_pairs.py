@@ -133,7 +133,7 @@ def test_it_comes_beside_nothing_else():
     state = world(agents(), pods=[pod("x", milli=500, at="n0")])
     state.upsert_pod(small("a"))
     assert start(state) == {}
-    assert "no free GPU, and no pod beside which" in refused(run(world_of(state), 2.0))["a"].message
+    assert "no GPU to share: none free" in refused(run(world_of(state), 2.0))["a"].message
 
 
 def world_of(state):

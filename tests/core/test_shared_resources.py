@@ -11,7 +11,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.forecast import forecast
 from fairlead.core.model.nodes import NodePool
-from fairlead.core.model.pods import PodSpec
+from fairlead.core.model.pods import HostPort, PodSpec
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.transactions import Evict, Place, Preempt
@@ -555,3 +555,29 @@ def test_random_worlds(seed):
 
 def test_a_spec_without_it_is_the_same_shape_as_before():
     assert PodSpec(((GPU, 1),)) == PodSpec(((GPU, 1),), shared=())
+
+
+@pytest.mark.parametrize("amount", [0, 1])
+def test_a_gang_that_ports_keep_apart_is_not_told_that_it_lacks_what_its_pool_shares(amount):
+    state = world(groups=[group("g", 2)], nodes=nodes("a", 1), pools=[pool("a", storage_bandwidth=40)])
+    for number in range(2):
+        made = taking(f"g{number}", amount, gpus=1, group="g")
+        ports = (HostPort("0.0.0.0", "TCP", 80),)  # noqa: S104 - a host port of a pod
+        state.upsert_pod(msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, ports=ports)))
+    reason = refused(settle(state, 1.0))["g0"]
+    assert reason.code is ReasonCode.RESOURCES
+    assert "other constraints" in reason.message
+
+
+def test_what_a_reservation_can_spare_of_it_is_taken_by_pods_that_move():
+    running = [taking(f"p{number}", 20, at="a0", time_limit=600.0, started=0.0) for number in range(2)]
+    state = world(*running, taking("big", 30, gpus=8, created=1.0), reservations=1, patience=0.0, preempt=False)
+    run(state, 10.0)
+    row = state.nodes.rows["a1"]
+    closed = []
+    for number in range(2):
+        state.upsert_pod(taking(f"m{number}", 8, gpus=1, at="b0"))
+        task = state.tasks[f"uid-m{number}"]
+        closed.append(bool(state.reserved.closed_to_moved(task)[row]))
+        state.reserved.take_moved(task, row)
+    assert closed == [False, True]

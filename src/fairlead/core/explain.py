@@ -108,7 +108,8 @@ def _count_neighbours(ranking: Ranking, rows: RowNumbers, complaints: Counter[st
     if shape.isolates:
         kept_off.append((node_isolation.complaint(shape), int((~node_isolation.fits(nodes, shape, enough)).sum())))
     if shape.minds_partners:
-        there = enough[devices.fits(nodes, shape, enough, shape.fit.costs(nodes.device[enough]))]
+        free = devices.fits(nodes, shape, enough, shape.fit.costs(nodes.device[enough])) if shape.asks_devices else slice(None)
+        there = enough[free]
         kept_off.append((gpu_pairs.complaint(shape), int((~gpu_pairs.fits(nodes, shape, there)).sum())))
     for complaint, count in kept_off:
         if count:
@@ -263,7 +264,8 @@ def _count_relations(ranking: Ranking, complaints: Counter[str], codes: Counter[
     for relation in ranking.relations:
         stop = relation.stop()
         if stop is not None:
-            complaints[stop.message] += len(left)
+            if len(left) or not complaints:
+                complaints[stop.message] += len(left)
             codes[relation.code] += max(1, len(left))
             return
         refused = relation.refused() if relation.applies() else None
@@ -338,9 +340,9 @@ def _no_slices(state: ClusterState, unit: Unit) -> Reason | None:
 
 
 def _no_shared(state: ClusterState, unit: Unit, *, in_sum: bool) -> Reason | None:
-    """Why pools leave a gang too little of what their nodes share; None: they do not, or (not `in_sum`) it asks for none.
+    """Why pools leave a gang too little of what their nodes share; None: they do not.
 
-    in_sum: all pools together must have too little.
+    in_sum: all pools together must have too little, else each of them.
     """
     shared, wanted = state.nodes.shared, wanted_by(task.shape.spec.shared for task in unit.tasks[: unit.need])
     for name, amount in sorted(wanted.items()):
@@ -348,7 +350,8 @@ def _no_shared(state: ClusterState, unit: Unit, *, in_sum: bool) -> Reason | Non
         if not pools:
             text = f"needs {show(amount)} {name}, but no NodePool has the shared resource {name!r}"
             return Reason(ReasonCode.SHARED_RESOURCES, text, {"needed": amount}, unit.key)
-        if in_sum and not shared.lacks({name: amount}):
+        enough = not shared.lacks({name: amount}) if in_sum else any(shared.free((pool, name)) >= amount for pool in pools)
+        if enough:
             continue
         free = sum(max(0, shared.free((pool, name))) for pool in pools)
         listed = ", ".join(f"pool {pool} has {left(shared, pool, name)} free" for pool in pools[:_LISTED])

@@ -60,6 +60,7 @@ class Partners:
     reporting: some pod ever reported its speed. learning: UID -> names, time: pods that none may join before that time, unless
     their kind was measured alone.
     kept: the row and the device that no pod of another kind may come to, so that one of that kind has it once it is free.
+    leaving_on: the victims that still run on a row though its place there is given away: what has that place is not there yet.
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -73,6 +74,7 @@ class Partners:
         self.kept: tuple[int, int] | None = None
         self.reporting = False
         self.learning: dict[str, tuple[tuple[str, ...], float]] = {}
+        self.leaving_on: Callable[[int], Iterable[Paired]] = lambda _: ()
 
     # -- who is where --------------------------------------------------------------------------
 
@@ -138,11 +140,16 @@ class Partners:
         """
         return _is_there(mate) and mate.pod.uid not in self.learning
 
+    def _has_pairs(self, row: int) -> bool:
+        """Whether pods that share GPUs are on a row, or run there until they have left."""
+        there = (*self._nodes.pods[row].values(), *self.leaving_on(row)) if row in self.rows else ()
+        return any(each.shape.spec.paired for each in there)
+
     def _is_divided(self, row: int) -> bool:
         """Whether parts of GPUs are given out on a row by their amounts."""
         return any(
             each.shape.gpus and each.shape.gpu_milli < WHOLE and not each.shape.spec.paired and not _is_leaving(each)
-            for each in self._nodes.pods[row].values()
+            for each in (*self._nodes.pods[row].values(), *self.leaving_on(row))
         )
 
     def pick(self, shape: Shape, row: int) -> tuple[int, ...]:
@@ -187,7 +194,7 @@ class Partners:
         """Whether a row has no GPU for a pod of a shape because of who is there."""
         if shape.spec.paired:
             return self.choose(shape, row) is None
-        if not self.on(row):
+        if not self._has_pairs(row):
             return False
         # Profile `kubernetes` counts whole GPUs as amounts, of which halves take nothing.
         return shape.gpu_milli < WHOLE or self._free(row) < shape.gpus

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from fairlead.api.names import KUBERNETES_PROFILE, SHARED_PREFIX
 from fairlead.core.mig.parts import WHOLE as GPU
 from fairlead.core.mig.parts import milli_of
@@ -118,6 +120,11 @@ class Shape:
         if nodes.partners.active and self.minds_partners:
             return True
         return (nodes.guards_gpus and self.asks_no_device) or (nodes.tenants.active and self.isolates)
+
+    def lasting(self) -> tuple[PodSpec, bool, LabelSet | None, str]:
+        """What a pod and the one that replaces it have in common: not what is learned of its kind, which goes by its name."""
+        spec = msgspec.structs.replace(self.spec, pressure=(), paired=())
+        return spec, bool(self.spec.paired), self.labels, self.profile
 
     @property
     def minds_partners(self) -> bool:

@@ -346,6 +346,8 @@ class Reservations:
                     self.log.add(spare, column, -amount)
             if hold.devices is not None and task.pod.claims:
                 hold.devices.take(task)
+            if hold.shared is not None and task.shape.spec.shared:
+                hold.shared.take(self.log, task.shape.spec.shared, row)
 
     def _lets(self, hold: Hold, task: Task) -> bool:  # noqa: PLR0911 - the first rule
         if hold.given is not None:

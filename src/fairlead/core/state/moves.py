@@ -375,14 +375,16 @@ class Moves:
 
 
 def _key(task: Task) -> Key:
-    pod = task.pod
-    return pod.namespace, pod.owner, task.queue, pod.group, _kind(task) if pod.claims or pod.extended else task.shape.number
+    pod, spec = task.pod, task.shape.spec
+    varies = pod.claims or pod.extended or spec.paired or spec.pressure
+    return pod.namespace, pod.owner, task.queue, pod.group, _kind(task) if varies else task.shape.number
 
 
 def _kind(task: Task) -> Hashable:
-    """What is the same of a pod with claims and of the one that replaces it, whose own claims are others.
+    """What is the same of a pod and of the one that replaces it, whose own claims are others.
 
-    Which way extended resources are served may differ: how much of them it has is in its requests.
+    Which way extended resources are served may differ: how much of them it has is in its requests. So may what is learned of its
+    kind, which goes by its name.
     """
     shape = task.shape
     needs = tuple(
@@ -390,4 +392,5 @@ def _kind(task: Task) -> Hashable:
         for use, need in zip(task.pod.claims, shape.spec.devices, strict=False)
         if not use.extended
     )
-    return msgspec.structs.replace(shape.spec, devices=()), needs, shape.labels, shape.profile
+    spec, *more = shape.lasting()
+    return msgspec.structs.replace(spec, devices=()), needs, *more

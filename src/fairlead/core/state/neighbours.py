@@ -38,7 +38,13 @@ class Neighbours:
         self._pending = pending
         self._asked_at = 0.0  # when it was asked last which pods have waited long for a partner
         self._shares = False  # whether any class ever let jobs share GPUs
+        tables.nodes.partners.leaving_on = self._leaving_on
         self._asked = False  # whether any class, or any pod, ever asked something of neighbours
+
+    def _leaving_on(self, row: int) -> list[Task]:
+        """The victims that still run on a row though its place there is given away."""
+        tables = self._tables
+        return [tables.tasks[uid] for uid, where in tables.in_flight.lingering.items() if where == row and uid in tables.tasks]
 
     # -- specs ---------------------------------------------------------------------------------
 
@@ -153,8 +159,12 @@ class Neighbours:
             self._judge_again()
 
     def leaves(self, task: Task) -> None:
-        """A pod leaves its row: its partner is alone."""
-        partners = self._tables.nodes.partners
+        """A pod with a part of a GPU is gone: its partner is alone, and what its place was given to may be beside others."""
+        nodes = self._tables.nodes
+        partners, row = nodes.partners, self._tables.in_flight.lingering.get(task.pod.uid)
+        if row is not None:
+            nodes.changes.touch(row)
+            nodes.gained.add(row)
         mate = partners.mate(task, task.row)
         if mate is not None:
             partners.parted[mate.pod.uid] = self._tables.pressures.now

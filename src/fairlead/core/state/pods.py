@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 
 from fairlead.core.model.pods import DeviceNeed, Pod
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes import claim_needs
 from fairlead.core.pods.tasks import PLACED, Task, TaskState
 from fairlead.core.queues.queue_node import pending_class_of
@@ -285,7 +286,7 @@ class Pods:
                 del tables.gangs[gang.key]
             return
         self.elastic.discard(uid)
-        if task.shape.spec.paired:
+        if tables.nodes.partners.active and task.shape.gpus and task.shape.gpu_milli < WHOLE:
             self._neighbours.leaves(task)
         self._isolation.forget(uid)
         tables.services.forget(uid)

@@ -94,8 +94,11 @@ def places(placeholders: Iterable[Task], names: Sequence[str]) -> tuple[str, ...
 
 
 def alike(placeholder: Task, task: Task) -> bool:
-    """Whether a pod may have the place of a placeholder."""
-    return placeholder.shape is task.shape and placeholder.queue == task.queue
+    """Whether a pod may have the place of a placeholder: what is learned of its kind, which goes by its name, may differ."""
+    one, other = placeholder.shape, task.shape
+    if placeholder.queue != task.queue:
+        return False
+    return one is other or one.lasting() == other.lasting()
 
 
 def without(kept: Sequence[tuple[Task, str]], taken: Iterable[Task]) -> list[tuple[Task, str]]:

@@ -13,6 +13,7 @@ from fairlead.api.names import GPU_SHARING_LABEL, OWN_AGENT
 from fairlead.api.reasons import ReasonCode
 from fairlead.core.model.arrays import Mask, Rows
 from fairlead.core.model.pods import PodSpec
+from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.node_classes import NodeClass
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ PLUGIN = "GPUPairs"
 def complaint(shape: Shape) -> str:
     """Why pods of a shape are kept off a node."""
     if shape.spec.paired:
-        return "node(s) had no free GPU, and no pod beside which it runs fast enough"
-    return "node(s) had pods that share GPUs in pairs, and give out no fractions"
+        return "node(s) had no GPU to share: none free, no pod beside which it runs fast enough, or fractions in use"
+    if shape.gpu_milli < WHOLE:
+        return "node(s) had pods that share GPUs in pairs, and give out no fractions"
+    return "node(s) had too few GPUs besides those that pods share in pairs"
 
 
 def fits(nodes: NodeTable, shape: Shape, rows: Rows) -> Mask:
