@@ -58,6 +58,69 @@ def test_a_decision_that_differs_is_found_by_log_and_pass(recorded, tmp_path):
     assert difference["recorded"] != difference["replayed"]
 
 
+@pytest.fixture(scope="module")
+def subjects(tmp_path_factory):
+    """The recordings of forms and of claims; `record` refuses one without its subject."""
+    folder = tmp_path_factory.mktemp("subjects")
+    logs.record(folder, chosen("forms", "claims"))
+    assert all(each.identical for each in logs.replay(sorted(folder.glob("*.jsonl"))).values())
+    return folder
+
+
+def lines_of(log):
+    """The events and the decisions of each line; one of both is empty."""
+    for content in log.read_bytes().splitlines()[1:]:
+        line = json.loads(content)
+        yield line.get("events", ()), line.get("outputs", ())
+
+
+def test_pods_are_made_anew_in_the_form_that_is_chosen(subjects):
+    groups, pods, chosen_for, ran = {}, {}, {}, set()
+    for events, outputs in lines_of(subjects / "forms.jsonl"):
+        for event in events:
+            made = event.get("object", {})
+            if event["type"] == "Gone" and event["kind"] == "pod":
+                del pods[event["key"]]
+            elif made.get("type") == "Group":
+                groups[made["name"]] = made
+            elif made.get("type") == "Pod":
+                pods[made["uid"]] = made
+        for name in {each["group"] for each in pods.values() if each.get("group")}:
+            index, pool = groups[name].get("current", [0, ""])
+            form = next(each for each in groups[name]["choices"] if (each["index"], each["pool"]) == (index, pool))
+            mates = [each for each in pods.values() if each.get("group") == name]
+            assert {each["spec"]["gpus"] for each in mates} == {form["amount"]}
+            if any(each.get("node") for each in mates) and chosen_for.get(name) == (index, pool, mates[0].get("attempt", 0) - 1):
+                ran.add(name)
+        for each in outputs:
+            if each["type"] == "Choose":
+                now = each["chosen"]
+                chosen_for[each["group"].partition("/")[2]] = (now["index"], now["pool"], now["attempt"])
+    assert len(ran) >= 5
+
+
+def test_devices_that_are_given_back_are_held_by_one_claim_each_and_other_ones_are_had(subjects):
+    claims, given_back, elsewhere = {}, {}, 0
+    for events, outputs in lines_of(subjects / "claims.jsonl"):
+        for event in events:
+            made = event.get("object", {})
+            if event["type"] == "Gone" and event["kind"] == "resourceclaim":
+                del claims[event["key"]]
+            elif made.get("type") == "DeviceClaim":
+                found = made.get("allocation") or {"devices": []}
+                claims[made["key"]] = [(each["device"]["pool"], each["device"]["device"]) for each in found["devices"]]
+                if claims[made["key"]] and made["uid"] in given_back:
+                    elsewhere += given_back.pop(made["uid"]) != claims[made["key"]]
+        held = [device for each in claims.values() for device in each]
+        assert len(held) == len(set(held))
+        for each in outputs:
+            for binding in each["bindings"] if each["type"] == "Deallocate" else ():
+                (claim,) = binding["claims"]
+                assert claims[claim["claim"]]
+                given_back[f"claim-{binding['pod']['uid']}"] = claims[claim["claim"]]
+    assert elsewhere >= 2
+
+
 def test_a_recording_that_lacks_its_subject_is_refused(tmp_path):
     (each,) = chosen(QUICK[0])
     with pytest.raises(logs.Refused, match=r"holds 0 x Resume, not 1"):
@@ -68,6 +131,12 @@ def test_there_are_thirty_recordings_of_different_names_and_each_asks_for_someth
     found = recordings.recordings()
     assert len({each.name for each in found}) == len(found) >= 30
     assert all(each.least and each.subject for each in found)
+
+
+def test_each_kind_of_decision_is_declared_by_a_recording():
+    """All logs together are recorded only by `make decisions`; each of them is refused without what it declares."""
+    declared = {kind for each in recordings.recordings() for kind, least in each.least.items() if least}
+    assert declared >= logs.KINDS
 
 
 def test_jobs_of_a_trace_are_one_more(tmp_path):

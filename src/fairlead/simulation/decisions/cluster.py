@@ -99,16 +99,7 @@ class Cluster:
 
     def _set_up(self) -> None:
         theme = self.theme
-        self.nodes = {
-            f"node-{number:03d}": Node(
-                f"node-{number:03d}",
-                {GPU: gpus, "cpu": 64_000, "memory": 256 * _GIB, "pods": 110},
-                {"kubernetes.io/hostname": f"node-{number:03d}"}
-                | ({"topology.kubernetes.io/rack": f"rack-{number % theme.racks}"} if theme.racks else {}),
-                shares_gpus=bool(theme.fractions),
-            )
-            for number, gpus in enumerate(theme.gpus)
-        }
+        self.nodes = {f"node-{number:03d}": self._node(number, gpus) for number, gpus in enumerate(theme.gpus)}
         self._observe(*map(Upsert, self.nodes.values()), *map(Upsert, theme.classes))
         for name, parent, quota, weight, limit in theme.queues:
             self._observe(Upsert(self._queue(name, parent, quota, weight, limit)))
@@ -116,6 +107,16 @@ class Cluster:
         for number in range(theme.budgets):
             self._observe(Upsert(DisruptionBudget("ns", f"budget-{number}", (), 1)))
         self._observe(Synced())
+
+    def _node(self, number: int, gpus: int) -> Node:
+        theme = self.theme
+        return Node(
+            f"node-{number:03d}",
+            {GPU: gpus, "cpu": 64_000, "memory": 256 * _GIB, "pods": 110},
+            {"kubernetes.io/hostname": f"node-{number:03d}"}
+            | ({"topology.kubernetes.io/rack": f"rack-{number % theme.racks}"} if theme.racks else {}),
+            shares_gpus=bool(theme.fractions),
+        )
 
     def _queue(self, name: str, parent: str, quota: int | None, weight: int | None, limit: int | None) -> Queue:
         theme = self.theme
@@ -186,15 +187,21 @@ class Cluster:
     def _submit(self, job: Job) -> None:
         self.left.setdefault(job.name, job.seconds)
         if job.members > 1:
-            group = Group("ns", job.name, job.least, job.queue, self.now, job.service_class, expected=job.seconds)
-            self._observe(Upsert(group))
+            self._observe(Upsert(self._group(job)))
         for index in range(job.members):
             self._make(job, index)
+
+    def _group(self, job: Job) -> Group:
+        return Group("ns", job.name, job.least, job.queue, self.now, job.service_class, expected=job.seconds)
 
     def _make(self, job: Job, index: int) -> None:
         self.number += 1
         uid = f"uid-{self.number:06d}"
-        pod = Pod(
+        self.pods[uid], self.jobs[uid] = self._pod(job, index, uid), job
+        self._observe(Upsert(self.pods[uid]))
+
+    def _pod(self, job: Job, index: int, uid: str) -> Pod:
+        return Pod(
             uid,
             "ns",
             f"{job.name}-{index}",
@@ -211,8 +218,6 @@ class Cluster:
             profile=self.theme.profile,
             elastic=index >= job.least,
         )
-        self.pods[uid], self.jobs[uid] = pod, job
-        self._observe(Upsert(pod))
 
     def _take(self, outputs: list[Output]) -> None:
         for each in outputs:
@@ -264,16 +269,26 @@ class Cluster:
             self._observe(Gone("group", f"ns/{job.name}"))
 
     def _node_fails(self) -> None:
-        name = self.rnd.choice(sorted(self.nodes))
-        node = self.nodes[name]
+        self._fail(self.rnd.choice(sorted(self.nodes)), 0.2 * self.theme.nodes_fail)
+        self.queue.push(self.now + self.rnd.uniform(0.5, 1.5) * self.theme.nodes_fail, self._node_fails)
+
+    def _fail(self, name: str, seconds: float) -> None:
+        """A node is cordoned, or is gone with its pods, for so long."""
         if self.rnd.random() < 0.5:
-            self._observe(Upsert(msgspec.structs.replace(node, unschedulable=True)))
+            self._observe(Upsert(msgspec.structs.replace(self.nodes[name], unschedulable=True)))
         else:
-            self._observe(Gone("node", name))
+            self._observe(*self._without(name))
             for uid in sorted(uid for uid, pod in self.pods.items() if pod.node == name):
                 self._gone(uid, back=True)
-        self.queue.push(self.now + 0.2 * self.theme.nodes_fail, lambda: self._observe(Upsert(node)))
-        self.queue.push(self.now + self.rnd.uniform(0.5, 1.5) * self.theme.nodes_fail, self._node_fails)
+        self.queue.push(self.now + seconds, lambda: self._observe(*self._with(name)))
+
+    def _with(self, name: str) -> list[ClusterEvent]:
+        """What is observed when a node comes."""
+        return [Upsert(self.nodes[name])]
+
+    def _without(self, name: str) -> list[ClusterEvent]:
+        """What is observed when a node goes."""
+        return [Gone("node", name)]
 
     def _edit_queue(self) -> None:
         name, parent, quota, weight, limit = self.rnd.choice(list(self.theme.queues))

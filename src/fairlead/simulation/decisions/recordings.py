@@ -10,7 +10,9 @@ from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.policy import Policy
 from fairlead.scheduler.decision_log import LogWriter
 from fairlead.simulation import chaos, lab
+from fairlead.simulation.decisions.claims import CLAIMS, ClaimsCluster
 from fairlead.simulation.decisions.cluster import GPU, HOUR, Cluster, Job, Theme
+from fairlead.simulation.decisions.forms import FORMS, FormsCluster
 from fairlead.simulation.decisions.themes import SAVED, THEMES
 from fairlead.simulation.fuzzing import world as fuzzing
 from fairlead.simulation.traces import TraceJob
@@ -38,7 +40,11 @@ _SCHEMA: dict[int, dict[str, int]] = {
 def recordings(trace: Sequence[TraceJob] = ()) -> list[Recording]:
     """All of them. trace: jobs of which the first are replayed as one more; without them that one is left out."""
     found = [Recording(name, subject, _small(theme), least) for name, (subject, theme, least) in THEMES.items()]
-    found += [Recording(f"lab-{seed}", "half a day of a lab", _lab(seed), {"Place": 100}) for seed in (1, 2, 3)]
+    least = {"Choose": 3, "Place": 20}
+    found.append(Recording("forms", "gangs that take another form rather than wait", _small(FORMS, of=FormsCluster), least))
+    least = {"Deallocate": 2, "Place": 20}
+    found.append(Recording("claims", "devices by claims, and nodes that are lost", _small(CLAIMS, of=ClaimsCluster), least))
+    found += [Recording(f"lab-{seed}", "half a day of a lab", _lab(seed), {"Place": 100, "Verdict": 1}) for seed in (1, 2, 3)]
     for workload, seeds, least in (("pods", range(1, 7), {"Place": 5}), ("aijobs", range(1, 7), {"Place": 5})):
         for seed in seeds:
             settings = chaos.Settings(nodes=16, jobs=80, hours=8.0, workload=workload)
@@ -56,10 +62,10 @@ def recordings(trace: Sequence[TraceJob] = ()) -> list[Recording]:
     return found
 
 
-def _small(theme: Theme, jobs: Sequence[tuple[float, Job]] | None = None) -> Callable[[Path], None]:
+def _small(theme: Theme, jobs: Sequence[tuple[float, Job]] | None = None, of: type[Cluster] = Cluster) -> Callable[[Path], None]:
     def write(path: Path) -> None:
         with path.open("wb") as file:
-            Cluster(theme, 1, LogWriter(file, theme.policy), jobs).run()
+            of(theme, 1, LogWriter(file, theme.policy), jobs).run()
 
     return write
 

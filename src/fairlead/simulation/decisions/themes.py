@@ -40,8 +40,12 @@ _PLAIN = ServiceClass("plain", checkpoint_interval=1800.0)
 _GANGS = ((1, 1), (2, 1), (8, 1), (4, 2), (8, 2), (8, 3), (2, 4))
 
 THEMES: dict[str, tuple[str, Theme, dict[str, int]]] = {
-    "flat": ("three queues of one level", Theme(queues=_FLAT), {"Place": 50, "Preempt": 5}),
-    "tree": ("reclaim in a tree of two levels", Theme(queues=_TREE, sizes=_GANGS), {"Place": 40, "Preempt": 5}),
+    "flat": ("three queues of one level", Theme(queues=_FLAT), {"Place": 50, "Preempt": 5, "Refuse": 50, "QueueStatus": 50}),
+    "tree": (
+        "reclaim in a tree of two levels",
+        Theme(queues=_TREE, sizes=_GANGS),
+        {"Place": 40, "Preempt": 5, "GroupStatus": 50},
+    ),
     "deep": ("reclaim in a tree of three levels", Theme(queues=_DEEP, sizes=_GANGS), {"Place": 40, "Preempt": 5}),
     "share-wait": (
         "waits for a share end",
@@ -91,7 +95,7 @@ THEMES: dict[str, tuple[str, Theme, dict[str, int]]] = {
         Theme(queues=_FLAT, per_user=UserLimits(running=6, resources=((GPU, 10 * WHOLE),)), users_reclaim=True, users=5),
         {"Place": 30, "UserLimit": 5},
     ),
-    "budgets": ("disruption budgets", Theme(queues=_FLAT, budgets=1), {"DisruptionBudget": 1}),
+    "budgets": ("disruption budgets", Theme(queues=_FLAT, budgets=1), {"DisruptionBudget": 1, "Warn": 5}),
     "non-preemptible": (
         "work that is not preempted",
         Theme(queues=_TREE, classes=(_NON_PREEMPTIBLE, _PLAIN)),
