@@ -264,8 +264,7 @@ def _count_relations(ranking: Ranking, complaints: Counter[str], codes: Counter[
     for relation in ranking.relations:
         stop = relation.stop()
         if stop is not None:
-            if len(left) or not complaints:
-                complaints[stop.message] += len(left)
+            complaints[stop.message] += len(left)
             codes[relation.code] += max(1, len(left))
             return
         refused = relation.refused() if relation.applies() else None
