@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from fairlead.api.quantity import QuantityError
+from fairlead.api.quantity import QuantityError, by_name
 
 KINDS: Final = ("memoryBandwidth", "pcie", "network", "disk")
 """In the order in which the core counts them."""
@@ -71,12 +71,4 @@ def read_measured(text: str, kinds: tuple[str, ...] = KINDS) -> tuple[str, tuple
 
 
 def _pairs(text: str) -> dict[str, str]:
-    if len(text) > _MOST_TEXT:
-        raise QuantityError(f"{len(text)} characters are more than {_MOST_TEXT}")
-    found: dict[str, str] = {}
-    for part in text.split(","):
-        kind, equals, value = part.strip().partition("=")
-        if not equals or kind in found:
-            raise QuantityError(f"{part.strip()[:60]!r} is not one kind=value, each kind once")
-        found[kind] = value
-    return found
+    return by_name(text, _MOST_TEXT, "kind=value, each kind once")

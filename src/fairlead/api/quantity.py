@@ -107,3 +107,16 @@ def show(resource: str, value: int) -> str:
             if value >= scale:
                 return f"{value / scale:.4g}{suffix}"
     return str(value)
+
+
+def by_name(text: str, most: int, form: str) -> dict[str, str]:
+    """The values of `name=value,name=value`. most: characters; form: what a part is, for complaints. Raises `QuantityError`."""
+    if len(text) > most:
+        raise QuantityError(f"{len(text)} characters are more than {most}")
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        if not equals or name in found:
+            raise QuantityError(f"{part.strip()[:60]!r} is not one {form}")
+        found[name] = value
+    return found

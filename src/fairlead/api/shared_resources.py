@@ -45,15 +45,7 @@ def amounts(given: Mapping[str, str | float]) -> Amounts:
 
 def read(text: str) -> Amounts:
     """What the annotation of pods has, such as `storage-bandwidth=2G,scratch=1`. Raises `QuantityError`."""
-    if len(text) > _MOST_TEXT:
-        raise QuantityError(f"{len(text)} characters are more than {_MOST_TEXT}")
-    given: dict[str, str] = {}
-    for part in text.split(","):
-        name, equals, value = part.strip().partition("=")
-        if not equals or name in given:
-            raise QuantityError(f"{part.strip()[:60]!r} is not one name=amount, each name once")
-        given[name] = value
-    return amounts(given)
+    return amounts(quantity.by_name(text, _MOST_TEXT, "name=amount, each name once"))
 
 
 def written(given: Mapping[str, str | float]) -> str:

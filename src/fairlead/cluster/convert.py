@@ -5,7 +5,7 @@ Whatever cannot be used becomes the object's `error`, a typed reason, and never 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -70,10 +70,10 @@ def pod(
         complaints.append(f"annotation {names.GPU_PARTNER_ANNOTATION} is written by the scheduler, with the binding: remove it")
     # What selects a pod by default matters to upstream's scores only.
     wanted, unsized = _requested(view, workloads if profile == names.KUBERNETES_PROFILE else None, complaints)
-    if names.PRESSURE_ANNOTATION in annotations:
-        wanted = _pressing(wanted, annotations[names.PRESSURE_ANNOTATION], complaints)
-    if names.SHARED_RESOURCES_ANNOTATION in annotations and profile is not None:  # others are under no limit
-        wanted = _sharing(wanted, annotations[names.SHARED_RESOURCES_ANNOTATION], complaints)
+    if (key := names.PRESSURE_ANNOTATION) in annotations:
+        wanted = _declared(wanted, "pressure", pressure.read, key, annotations[key], complaints)
+    if (key := names.SHARED_RESOURCES_ANNOTATION) in annotations and profile is not None:  # others are under no limit
+        wanted = _declared(wanted, "shared", shared_resources.read, key, annotations[key], complaints)
     status = view.status or _NO_STATUS
     owner = next((each for each in metadata.owner_references or () if each.controller), None)
     conditions = status.conditions or ()
@@ -140,24 +140,16 @@ def pod(
     )
 
 
-def _pressing(spec: PodSpec, text: str, complaints: list[str]) -> PodSpec:
-    """A spec with the pressure that an annotation declares."""
+def _declared(
+    spec: PodSpec, field: str, read: Callable[[str], object], annotation: str, text: str, complaints: list[str]
+) -> PodSpec:
+    """A spec with what an annotation declares in a field."""
     try:
-        found = pressure.read(text)
+        found = read(text)
     except QuantityError as error:
-        complaints.append(f"annotation {names.PRESSURE_ANNOTATION}: {error}")
+        complaints.append(f"annotation {annotation}: {error}")
         return spec
-    return msgspec.structs.replace(spec, pressure=found) if found else spec
-
-
-def _sharing(spec: PodSpec, text: str, complaints: list[str]) -> PodSpec:
-    """A spec with what an annotation takes of what the nodes of a pool share."""
-    try:
-        found = shared_resources.read(text)
-    except QuantityError as error:
-        complaints.append(f"annotation {names.SHARED_RESOURCES_ANNOTATION}: {error}")
-        return spec
-    return msgspec.structs.replace(spec, shared=found) if found else spec
+    return msgspec.structs.replace(spec, **{field: found}) if found else spec
 
 
 @lru_cache(maxsize=8192)

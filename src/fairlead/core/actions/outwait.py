@@ -16,6 +16,7 @@ from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit, note_reported
 from fairlead.core.pods.waits import awaited_by
+from fairlead.core.queues.followed import Followed
 from fairlead.core.queues.queue_node import PendingClass, QueueNode, QueuePosition, Step
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.in_flight import GivenUp
@@ -104,13 +105,8 @@ class _Firsts:
         self._on: dict[tuple[int, ...], _Asked] = {}
         self._order: list[tuple[QueuePosition, int, QueueNode]] | None = None  # the earliest position of each
         self._least: dict[QueueNode, Step] = {}
-        self._share = state.queues.fair.share
-        self._versions = self._versions_now()
-        self._place = state.queues.accounts.charged.place
-
-    def _versions_now(self) -> tuple[int, int]:
-        """Of what decides about queues beside what they hold: their policies, and what all nodes offer."""
-        return self._state.queues.tree.version, self._state.nodes.totals_version
+        queues = state.queues
+        self._followed = Followed(queues.tree, queues.fair, queues.accounts.charged)
 
     def forget(self) -> None:
         """The state is another, or is about to be: something is placed or released, or events have come."""
@@ -119,12 +115,8 @@ class _Firsts:
 
     def _follow(self) -> None:
         """Forget the earliest positions of queues that hold something else, or of all where policies, shares or nodes changed."""
-        queues, versions = self._state.queues, self._versions_now()
-        changed = queues.accounts.charged.since(self._place)
-        if changed is None or self._share is not queues.fair.share or versions != self._versions:
-            changed, self._share, self._versions = list(self._least), queues.fair.share, versions
-        self._place = queues.accounts.charged.place
-        for node in changed:
+        changed = self._followed.changed()
+        for node in list(self._least) if changed is None else changed:
             self._least.pop(node, None)
 
     def go_before(self, moving: list[Task], rows: list[int]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fairlead.core.queues.backoff_lines import BackoffLines
 from fairlead.core.queues.charged import ChargedQueues
+from fairlead.core.queues.followed import Followed
 from fairlead.core.queues.queue_node import Key, QueueNode
 from fairlead.core.queues.shares import FairShares
 from fairlead.core.queues.tree import QueueTree
@@ -19,24 +20,14 @@ class LeastKeys:
     """Of all queues; remembered until a queue holds something else, more waits in it, or shares are others."""
 
     def __init__(self, tree: QueueTree, fair: FairShares, charged: ChargedQueues) -> None:
-        self._tree = tree
         self._fair = fair
-        self._charged = charged
-        self._place = (-1, 0)
-        self._share = fair.share
-        self._versions = (-1, -1)
+        self._followed = Followed(tree, fair, charged)
         self._known: dict[QueueNode, tuple[float, BackoffLines, int]] = {}  # share, its lines, and how many classes had come
 
     def follow(self) -> None:
         """Forget what is known of queues that hold something else, or of all where policies, shares or nodes changed."""
-        fair, versions = self._fair, (self._tree.version, self._tree.nodes.totals_version)
-        changed = self._charged.since(self._place)
-        self._place = self._charged.place
-        if changed is None or fair.share is not self._share or versions != self._versions:
-            self._share, self._versions = fair.share, versions
-            self._known.clear()
-            return
-        for node in changed:
+        changed = self._followed.changed()
+        for node in list(self._known) if changed is None else changed:
             self._known.pop(node, None)
 
     def of(self, lines: BackoffLines) -> Key:

@@ -81,17 +81,16 @@ class QueueOrder:
 
         Queues that are listed already, or have queues below them, are put in their places.
         """
-        found: dict[int, QueueNode] = {}
+        anew: list[QueueNode] = []
         for node, least in nodes:
             if node.listed or node.below:
-                found[id(node)] = node
-            else:
-                node.touched = True
-                self._enter(node, least)
-            for each in node.path[1:]:
-                found[id(each)] = each
-        for each in sorted(found.values(), key=lambda each: -len(each.path)):  # from below
-            self._put(each)
+                anew.append(node)
+                continue
+            node.touched = True
+            self._enter(node, least)
+            if node.parent is not None:
+                anew.append(node.parent)
+        self.enlist_all(anew)
 
     def unlist(self, nodes: Collection[QueueNode]) -> None:
         """Nothing of these waits that could be tried."""
