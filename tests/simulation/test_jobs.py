@@ -11,7 +11,7 @@ from fairlead.simulation.charges import Charges, Run
 from fairlead.simulation.durations import Estimates
 from fairlead.simulation.foretold import expected_starts
 from fairlead.simulation.pool import Pool
-from fairlead.simulation.report import rhos
+from fairlead.simulation.report import rhos, summarize
 from fairlead.simulation.traces import TraceError, TraceJob, read_jobs, read_queues
 
 DAY = 86_400
@@ -138,6 +138,22 @@ def test_rho_compares_with_an_equal_part_of_the_gpus():
     found = rhos(table, runs, 8)
     assert found[0] == pytest.approx(100 / (100 * 2))
     assert found[1] == pytest.approx(200 / 100)
+
+
+def test_the_worst_jobs_are_named_the_worst_first():
+    table = [job(f"j{number}", 0, 100, 8) for number in range(12)]
+    runs = [Run(each.duration, each.gpus, Charges()) for each in table]
+    for number, run in enumerate(runs[:-1]):
+        run.start(100.0 * number)
+        run.finish(100.0 * (number + 1))
+    result = summarize(table, runs, policy="fifo", durations="exact", gpus=8)
+    fairness = rhos(table, runs, 8)
+    assert len(result.worst_jobs) == 10
+    assert [each.rho for each in result.worst_jobs] == sorted(fairness.values(), reverse=True)[:10]
+    assert result.worst_jobs[0].rho == result.rho.worst
+    last = result.worst_jobs[0]
+    assert (last.job, last.gpus, last.submitted, last.started, last.wait_seconds) == ("j10", 8, 0, 1000, 1000)
+    assert "j11" not in {each.job for each in result.worst_jobs}, "it has not ended"
 
 
 def test_learned_durations_come_from_what_ended():

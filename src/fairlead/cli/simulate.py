@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fairlead.core.model.queues import Queue
     from fairlead.simulation.chaos import Outcome, Settings
-    from fairlead.simulation.report import JobsResult
+    from fairlead.simulation.report import JobResult, JobsResult
     from fairlead.simulation.traces import TraceJob
 
 app = typer.Typer(help="Traces and faults through the production scheduler.", no_args_is_help=True)
@@ -232,7 +232,7 @@ def _show(results: list[JobsResult], title: str) -> None:
         if isinstance(value, dict)
         else value
         for name, value in msgspec.to_builtins(result).items()
-        if name not in ("queues", "comparisons")
+        if name not in ("queues", "comparisons", "worst_jobs")
     }
     print_table(title, flat)
     rows: list[dict[str, object]] = [
@@ -251,8 +251,23 @@ def _show(results: list[JobsResult], title: str) -> None:
         for each in result.queues
     ]
     print_table("queues", list(rows))
+    print_table("jobs with the worst finish-time fairness", [_job_row(each) for each in result.worst_jobs])
     if result.comparisons:
         print_table("policies on the same jobs", [_compared_row(each) for each in results])
+
+
+def _job_row(each: JobResult) -> dict[str, object]:
+    return {
+        "job": each.job,
+        "queue": each.queue,
+        "GPUs": each.gpus,
+        "runs": f"{each.duration_seconds:,.0f}",
+        "submitted": f"{each.submitted:,.0f}",
+        "started": f"{each.started:,.0f}",
+        "wait": f"{each.wait_seconds:,.0f}",
+        "suspensions": each.suspensions,
+        "rho": f"{each.rho:,.1f}",
+    }
 
 
 def _check_table(jobs: Path | None, trace: str, resample: int | None, days: int | None) -> None:

@@ -13,6 +13,7 @@ from fairlead.simulation.traces import TraceJob
 
 _DAY = 86_400.0
 _TOUCHES = 1e-6
+_WORST = 10
 
 
 class Spread(msgspec.Struct):
@@ -31,6 +32,20 @@ class Rho(msgspec.Struct):
     mean: float
     p99: float
     above_one: float
+
+
+class JobResult(msgspec.Struct):
+    """One job, by its finish-time fairness; times in seconds, submitted and started since the first submission."""
+
+    job: str
+    queue: str
+    gpus: int
+    duration_seconds: float
+    submitted: float
+    started: float
+    wait_seconds: float
+    suspensions: int
+    rho: float
 
 
 class QueueResult(msgspec.Struct):
@@ -57,6 +72,7 @@ class JobsResult(msgspec.Struct):
     time, over `window_days` from the first submission; without a window to the last completion.
     lost_gpu_hours: work done twice and pauses, the price of suspensions. share_error_points: the largest difference between what
     a queue held and its deserved share, in hundredths of all GPU time of the window; None where no share is known.
+    worst_jobs: the ten jobs with the worst finish-time fairness, the worst first.
     comparisons: the same of other policies on the same jobs.
     """
 
@@ -74,6 +90,7 @@ class JobsResult(msgspec.Struct):
     lost_gpu_hours: float
     share_error_points: float | None
     rho: Rho
+    worst_jobs: list[JobResult]
     queues: list[QueueResult]
     expected_starts: list[ExpectedStarts]
     comparisons: list[JobsResult] = []
@@ -121,6 +138,7 @@ def summarize(
         lost_gpu_hours=sum((runs[index].held - jobs[index].duration) * jobs[index].gpus for index in done) / 3600,
         share_error_points=max(abs(held.get(name, 0.0) - due) * 100 for name, due in deserved.items()) if deserved else None,
         rho=_rho([fairness[index] for index in done if index in fairness]),
+        worst_jobs=_worst(jobs, runs, fairness),
         queues=[
             QueueResult(
                 name,
@@ -174,6 +192,24 @@ def rhos(jobs: Sequence[TraceJob], runs: Sequence[Run], gpus: int) -> dict[int, 
         competing = (until(run.finished) - until(job.submitted)) / there
         found[index] = there / (job.duration * max(1.0, job.gpus * competing / gpus))
     return found
+
+
+def _worst(jobs: Sequence[TraceJob], runs: Sequence[Run], fairness: Mapping[int, float]) -> list[JobResult]:
+    return [
+        JobResult(
+            job.name,
+            job.queue,
+            job.gpus,
+            job.duration,
+            job.submitted,
+            run.started,
+            run.finished - job.submitted - job.duration,
+            run.suspensions,
+            fairness[index],
+        )
+        for index in sorted(fairness, key=lambda index: (-fairness[index], index))[:_WORST]
+        for job, run in ((jobs[index], runs[index]),)
+    ]
 
 
 def _rho(values: list[float]) -> Rho:
