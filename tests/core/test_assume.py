@@ -123,6 +123,42 @@ def test_members_that_get_places_wait_for_the_victims_of_their_gang():
     assert {each.pod.name for each in place.bindings} == {"g-0", "g-1", "g-2"}
 
 
+def two_plans():
+    """The member that a gang needs is to have the place of one victim, one beyond its minimum that of another."""
+    victims = [pod("wide", gpus=2, at="n"), pod("thin", gpus=1, at="m")]
+    state = cluster([node("n", gpus=2), node("m", gpus=1)], pods=victims, groups=[group("g", 1)], **QUIET)
+    state.upsert_pod(pod("g-0", group="g", gpus=2, priority=5, created=1.0))
+    _, decided = planned(state)
+    assert [each.pod.name for each in decided.victims] == ["wide"]
+    state.upsert_pod(pod("g-1", group="g", gpus=1, priority=5, created=2.0))
+    unit, decided = planned(state)
+    assert unit.tasks[0].beyond
+    assert [each.pod.name for each in decided.victims] == ["thin"]
+    return state
+
+
+@pytest.mark.parametrize("order", [("thin", "wide"), ("wide", "thin")])
+def test_no_member_beyond_the_minimum_starts_before_those_that_its_gang_needs(order):
+    state = two_plans()
+    state.remove_pod(f"uid-{order[0]}")
+    started = [each.bindings[0].pod.name for each in run(state, 6.0) if isinstance(each, Place)]
+    assert started == (["g-0"] if order[0] == "wide" else []), "what it needs waits for no victim of the others"
+    state.remove_pod(f"uid-{order[1]}")
+    placed = [each for each in run(state, 7.0) if isinstance(each, Place)]
+    started += [binding.pod.name for each in placed for binding in each.bindings]
+    assert sorted(started) == ["g-0", "g-1"]
+    invariants.check(state)
+    assert not state.in_flight.waits
+
+
+def test_members_that_wait_for_victims_of_two_plans_wait_in_line_again_where_one_is_given_up():
+    state = two_plans()
+    state.evictions.failed("uid-wide", 6.0)
+    assert {state.tasks[f"uid-g-{i}"].state for i in range(2)} == {TaskState.WAITING}
+    assert not state.in_flight.waits
+    invariants.check(state)
+
+
 def test_placeholders_are_not_bound_their_job_resumes():
     target = Target("Suspended", 3, ("uid-job",), (Member(2, pod("shape", owner="uid-job")),))
     state = cluster([node("n", gpus=2)], groups=[msgspec.structs.replace(Group("ns", "g", 2), target=target)], **QUIET)

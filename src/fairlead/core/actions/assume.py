@@ -22,7 +22,7 @@ def begin(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> It
     assume(state, unit, placed, now)
     if unit.gang is None and not placed[0].pod.placeholder and not placed[0].pod.claims:
         yield Place((_binding(state, placed[0]),))  # as most are
-    elif not _joins_held(state, unit, placed):
+    elif not joins_held(state, unit, placed):
         yield from start(state, placed, now)
 
 
@@ -60,14 +60,25 @@ def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> N
         state.tables.unsettle(unit.gang)  # the others may have places now, too
 
 
-def _joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
+def joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
     """Members of a gang that waits for victims wait with it: until those are gone they would come on top of them.
 
     So do pods that share a claim with such a one: its devices are those of the victims.
     """
     mates = [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD] if unit.gang is not None else []
+    mates = [task for task in mates if task not in placed]
     mates += [task for task in state.claims.held_with(placed) if task not in mates]
     return bool(mates) and state.evictions.join(placed, mates)
+
+
+def hold(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: frozenset[str] = frozenset()) -> None:
+    """Victims go, and the places that they make are held for a unit, until those that its gang waits for already are gone, too.
+
+    Else members beyond a gang's minimum could start before those that it needs. moved: as in `Evictions.begin`.
+    """
+    assume(state, unit, plan.placed, now)
+    state.evictions.begin([*plan.victims, *plan.leaving], plan.placed, plan.places, now, moved)
+    joins_held(state, unit, plan.placed)
 
 
 def preempted(state: ClusterState, unit: Unit, plan: Plan | Moved, now: float) -> Preempt:
@@ -88,8 +99,7 @@ def _moved(state: ClusterState, unit: Unit, moved: Moved, now: float) -> Preempt
 
 def _evicted(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: frozenset[str] = frozenset()) -> Preempt:
     """moved: UIDs of victims that only move: the placeholders that keep their new places are charged in their stead."""
-    assume(state, unit, plan.placed, now)
-    state.evictions.begin([*plan.victims, *plan.leaving], plan.placed, plan.places, now, moved)
+    hold(state, unit, plan, now, moved)
     names = state.nodes.names
     held = tuple(Binding(task.ref, names[task.row], task.devices) for task in plan.placed)
     victims = [task for task in plan.victims if not task.pod.spare]  # those are gone with their gangs, without a write

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairlead.core.actions.assume import assume, begin, start
+from fairlead.core.actions.assume import assume, begin, joins_held, start
 from fairlead.core.actions.outwait import take_free_places
 from fairlead.core.actions.serve import allocated, prepare
 from fairlead.core.model.transactions import Transaction
@@ -159,9 +159,9 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
     for each in placed:
         each.become(TaskState.ASSUMED)
     assume(state, unit, placed, now)
-    if not awaited:
+    if awaited:
+        for each in placed:
+            each.become(TaskState.HELD)
+        state.in_flight.wait(sorted(awaited), placed)
+    if not joins_held(state, unit, placed) and not awaited:
         yield from start(state, placed, now)
-        return
-    for each in placed:
-        each.become(TaskState.HELD)
-    state.in_flight.wait(sorted(awaited), placed)

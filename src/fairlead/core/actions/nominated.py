@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.api.names import KUBERNETES_PROFILE
-from fairlead.core.actions.assume import assume, begin
+from fairlead.core.actions.assume import begin, hold
 from fairlead.core.actions.leaving import put_back
 from fairlead.core.allocation import best_row, closed_to
 from fairlead.core.model.kept_places import HeldPlaces, KeptPlaces, MovedPlace
@@ -79,8 +79,7 @@ def _hold(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]:
     if not awaited:
         yield from begin(state, unit, placed, now)
         return
-    assume(state, unit, placed, now)
-    state.evictions.begin(awaited, placed, removal.places, now, frozenset())
+    hold(state, unit, Plan(awaited, placed, removal.places), now)
 
 
 def _leaving(state: ClusterState, now: float) -> dict[int, list[Task]]:

@@ -96,8 +96,8 @@ class InFlight:
 
     @staticmethod
     def join(task: Task, waits: tuple[Wait, ...]) -> None:
-        """A task waits with others for their victims."""
-        task.waits = waits
+        """A task waits with others for their victims, too."""
+        task.waits = (*task.waits, *(wait for wait in waits if wait not in task.waits))
         for wait in waits:
             wait.tasks[task.pod.uid] = None
 
