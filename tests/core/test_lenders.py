@@ -88,5 +88,8 @@ def test_lenders_are_those_that_a_scan_finds(seed):
         changes.happens()
         found = found_by_scan(changes.state)
         assert remembered(changes.state) == found
+        lenders = changes.state.queues.lenders
+        assert lenders.any() == any(siblings for rule in lenders.follow().rules for siblings in rule.below.values())
+        assert lenders.any() or not found
         known += len(found)
     assert known, "otherwise this shows nothing"

@@ -8,7 +8,7 @@ import pytest
 from fairlead.core import schedule
 from fairlead.core.actions import free_capacity, victimless
 from fairlead.core.model.service_classes import ServiceClass
-from fairlead.core.queues.without_victims import Alike, Group
+from fairlead.core.queues.without_victims import Alike, Group, Vain
 from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
 
 
@@ -119,8 +119,8 @@ def test_each_is_tried_once_in_a_pass_whatever_is_found_out_about_others(monkeyp
 
     monkeypatch.setattr(schedule, "serve", noted)
     monkeypatch.setattr(victimless, "_may_preempt", lambda *_: True)
-    monkeypatch.setattr(victimless, "_may_have_some", lambda *_: True)
-    monkeypatch.setattr(victimless, "_needs_no_less", lambda *_: False)
+    monkeypatch.setattr(victimless, "_may_have_some", lambda *_, **__: True)
+    monkeypatch.setattr(Vain, "covers", lambda *_: False)
     state = full(queue("q"), searches=1000)
     for number, cpu in enumerate((1000, 2000, 3000)):
         state.upsert_pod(pod(f"waits-{number}", "q", created=20.0 + number, gpus=1, cpu=cpu))

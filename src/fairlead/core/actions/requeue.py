@@ -168,7 +168,8 @@ def _check_groups(state: ClusterState, rows: list[int], queues: set[str], now: f
     victimless.regroup(state)
     for group in victimless.with_victims(state, now):
         unhelped = waiting.without_victims.seek(group).unhelped
-        while (first := victimless.next_of(state, group, unhelped)) is not None:
+        covered: set[Unit] = set()
+        while (first := victimless.next_of(state, group, unhelped, covered=covered)) is not None:
             pending_class, unit = first
             waiting.may_take(pending_class)
             _check_all(state, {pending_class}, rows, queues)
@@ -178,6 +179,7 @@ def _check_groups(state: ClusterState, rows: list[int], queues: set[str], now: f
             unhelped.append(unit)
             if pending_class not in waiting.backing_off:
                 victimless.keep(state, pending_class, unit)
+        waiting.without_victims.seek(group).covered.update(covered)
 
 
 def _check_all(state: ClusterState, pending_classes: set[PendingClass], rows: list[int], queues: set[str]) -> None:

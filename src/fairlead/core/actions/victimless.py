@@ -27,7 +27,7 @@ from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.trial import may_claim, may_reclaim
 from fairlead.core.queues.queue_node import PendingClass, QueueNode
-from fairlead.core.queues.without_victims import Alike, Facts, Group
+from fairlead.core.queues.without_victims import Alike, Facts, Group, Vain
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -43,7 +43,7 @@ def is_in_vain(state: ClusterState, pending_class: PendingClass, unit: Unit, now
     if not vain or not _is_plain(state, pending_class, unit) or moves_from(state, unit) <= now:
         return False
     group = _group(state, pending_class, unit)
-    if not any(_needs_no_less(unit, one) for one in vain.get(group, ())):
+    if not any(each.covers(unit) for each in map(Vain, vain.get(group, ()))):
         return False
     if group in known.sought:
         known.sought[group].vain.append(unit)
@@ -151,8 +151,10 @@ def with_victims(state: ClusterState, now: float) -> Iterator[Group]:
     """The groups for which something may be preempted by now. What rests is tried again later."""
     waiting = state.queues.waiting
     known = waiting.without_victims
-    for group in known.groups():
-        if not _may_have_some(state, group):
+    groups = known.groups()
+    lends = bool(groups) and state.queues.lenders.any()
+    for group in groups:
+        if not _may_have_some(state, group, lends=lends):
             continue
         one = next((unit for each in known.alike(group) if (unit := each.first()) is not None), None)
         if one is None or not _may_preempt(state, one):
@@ -168,7 +170,7 @@ def retry(state: ClusterState, now: float) -> None:
     """Groups that something happened to while they rested are tried again."""
     waiting = state.queues.waiting
     for group in waiting.without_victims.due(now):
-        first = next_of(state, group, ())
+        first = next_of(state, group)
         if first is not None:
             waiting.without_victims.seek(group).tried.add(first[1])
             waiting.requeue(first[0])
@@ -183,18 +185,22 @@ def keep(state: ClusterState, pending_class: PendingClass, unit: Unit) -> None:
 
 def _has_some(state: ClusterState, group: Group, unit: Unit) -> bool:
     """Whether something may be preempted for those of a group, of which one is given."""
-    return _may_have_some(state, group) and _may_preempt(state, unit)
+    return _may_have_some(state, group, lends=state.queues.lenders.any()) and _may_preempt(state, unit)
 
 
-def _may_have_some(state: ClusterState, group: Group) -> bool:
-    """Whether something may be: a test for every queue in every pass, which asks no more than it needs."""
+def _may_have_some(state: ClusterState, group: Group, *, lends: bool) -> bool:
+    """Whether something may be: a test for every queue in every pass, which asks no more than it needs.
+
+    lends: whether any queue holds more than it should.
+    """
     node, alike = group
     facts = state.queues.waiting.without_victims.facts_of(state.queues.fair.names_version).get(node)
     if facts is None or facts.in_fragments or state.pods.elastic:
         return True
-    if node.priorities and min(node.priorities) < alike.priority:
+    priorities = node.priorities
+    if priorities and alike.priority > (min(priorities) if len(priorities) > 1 else next(iter(priorities))):
         return True
-    return facts.scarce and may_claim(state, node, alike.charge) and state.queues.lenders.any_beside(node.path)
+    return lends and facts.scarce and may_claim(state, node, alike.charge) and state.queues.lenders.any_beside(node.path)
 
 
 def _facts(state: ClusterState, node: QueueNode, unit: Unit) -> Facts:
@@ -214,7 +220,9 @@ def go_on(state: ClusterState, now: float) -> bool:
     waiting = state.queues.waiting
     known, again = waiting.without_victims, _to_be_moved_for(state, now)
     for group, sought in list(known.sought.items()):
-        more = next_of(state, group, [*sought.vain, *sought.unhelped], sought.tried) if sought.tried else None
+        more = None
+        if sought.tried:
+            more = next_of(state, group, [*sought.vain, *sought.unhelped], sought.tried, sought.covered)
         if more is not None and _has_some(state, group, more[1]):
             sought.tried.add(more[1])
             waiting.may_take(more[0])
@@ -231,29 +239,36 @@ def go_on(state: ClusterState, now: float) -> bool:
 
 
 def next_of(
-    state: ClusterState, group: Group, vain: Sequence[Unit], tried: AbstractSet[Unit] = frozenset()
+    state: ClusterState,
+    group: Group,
+    vain: Sequence[Unit] = (),
+    tried: AbstractSet[Unit] = frozenset(),
+    covered: set[Unit] | None = None,
 ) -> tuple[PendingClass, Unit] | None:
-    """The first of a group that was not tried, and for which a search need not be in vain, as those for some units were."""
-    firsts = [(each, unit) for each in state.queues.waiting.without_victims.alike(group) if (unit := each.first()) is not None]
-    left = [each for each in firsts if each[1] not in tried and not any(_needs_no_less(each[1], one) for one in vain)]
-    return min(left, key=lambda each: group.node.unit_key(each[1]), default=None)
+    """The first of a group that was not tried, and for which a search need not be in vain, as those for some units were.
 
-
-def _needs_no_less(unit: Unit, other: Unit) -> bool:
-    """Whether a search for a unit is in vain where one for another, that is alike, was: it asks for as much, and has waited no
-    longer.
+    covered: those for which one is, as far as it is known; what is found out is noted there.
     """
-    mine, theirs = unit.tasks[0].ranking, other.tasks[0].ranking
-    if mine.terms is not theirs.terms or unit.since < other.since or unit.created < other.created:
-        return False
-    if (mine.shape.gpus, mine.shape.gpu_milli) != (theirs.shape.gpus, theirs.shape.gpu_milli):
-        return False
-    if len(mine.shape.demand) == len(theirs.shape.demand):
-        pairs = zip(mine.shape.demand, theirs.shape.demand, strict=True)
-        if all(column == other and amount >= least for (column, amount), (other, least) in pairs):
-            return True
-    asked = dict(mine.shape.demand)
-    return all(asked.get(column, 0) >= amount for column, amount in theirs.shape.demand)
+    known, covered, best = [Vain(unit) for unit in vain], set() if covered is None else covered, None
+    for each in state.queues.waiting.without_victims.alike(group):
+        unit = each.first()
+        if unit is None or unit in tried or unit in covered:
+            continue
+        for one in known:
+            if one.covers(unit):
+                covered.add(unit)
+                break
+        else:
+            if best is None or _is_before(group, unit, best[1]):
+                best = each, unit
+    return best
+
+
+def _is_before(group: Group, unit: Unit, other: Unit) -> bool:
+    """Whether a unit of a group goes before another. What one user holds decides nothing between two of the same."""
+    if unit.user == other.user:
+        return unit.rank < other.rank
+    return group.node.unit_key(unit) < group.node.unit_key(other)
 
 
 def _to_be_moved_for(state: ClusterState, now: float) -> list[PendingClass]:

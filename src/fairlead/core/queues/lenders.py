@@ -24,6 +24,7 @@ class _Beyond:
     def __init__(self, may: Callable[[QueueNode], Mapping[str, int]]) -> None:
         self._may = may
         self.below: dict[QueueNode | None, dict[QueueNode, list[str]]] = {}
+        self.count = 0  # of all of them
 
     def follow(self, node: QueueNode) -> bool:
         """Ask about a queue anew; whether it holds more than it should of something of which it did not before."""
@@ -32,6 +33,7 @@ class _Beyond:
         beyond = [name for name, may in self._may(node).items() if node.stays(name) > may]
         if beyond:
             siblings[node] = beyond
+        self.count += bool(beyond) - (before is not None)
         return any(before is None or name not in before for name in beyond)
 
     def lenders(self, node: QueueNode) -> Iterator[QueueNode]:
@@ -76,6 +78,10 @@ class Lenders:
         for theirs in list(rule.below.get(mine.parent, ())):
             if theirs is not mine:
                 yield theirs, rule.lenders(theirs)
+
+    def any(self) -> bool:
+        """Whether any queue holds more than it should."""
+        return any(rule.count for rule in self.follow().rules)
 
     def any_beside(self, path: Iterable[QueueNode]) -> bool:
         """Whether there may be such a queue at all: a sibling of one of some queues that holds more than it should."""

@@ -82,15 +82,23 @@ class QueueOrder:
         Queues that are listed already, or have queues below them, are put in their places.
         """
         anew: list[QueueNode] = []
+        entries: dict[QueueNode | None, list[Entry]] = {}
+        sequence = self._sequence
         for node, least in nodes:
             if node.listed or node.below:
                 anew.append(node)
                 continue
             node.touched = True
-            self._enter(node, least)
-            if node.parent is not None:
-                anew.append(node.parent)
-        self.enlist_all(anew)
+            sequence += 1
+            node.listed = sequence
+            entries.setdefault(node.parent, []).append((least, sequence, node))
+        self._sequence = sequence
+        for parent, more in entries.items():
+            heap = self._top if parent is None else parent.below
+            heap += more  # there may be one for each queue, so they are put in order at once
+            heapify(heap)
+            self._tidy(heap)
+        self.enlist_all([*anew, *(parent for parent in entries if parent is not None)])
 
     def unlist(self, nodes: Collection[QueueNode]) -> None:
         """Nothing of these waits that could be tried."""
@@ -147,6 +155,10 @@ class QueueOrder:
         node.listed = self._sequence
         heap = self._top if node.parent is None else node.parent.below
         heappush(heap, (key, node.listed, node))
+        self._tidy(heap)
+
+    def _tidy(self, heap: list[Entry]) -> None:
+        """Drop what is out of date where that is most of a heap."""
         if len(heap) > 2 * len(self.queues) + SLACK:
             heap[:] = [entry for entry in heap if entry[1] == entry[2].listed]
             heapify(heap)

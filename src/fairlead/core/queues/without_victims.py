@@ -6,7 +6,7 @@ otherwise: which is asked once for all of a queue that are alike in it, not for 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import NamedTuple
 
 from fairlead.core.model.agenda import Agenda, Timers
@@ -47,12 +47,39 @@ class Sought(NamedTuple):
     """What was tried of a group in this pass since something may be preempted for it.
 
     tried: each is once in a pass, so that it ends. vain: those of them that found nothing. unhelped: nothing happened that could
-    help them.
+    help them. covered: those for which a search is in vain as one for these was, as far as that is known.
     """
 
     tried: set[Unit]
     vain: list[Unit]
     unhelped: list[Unit]
+    covered: set[Unit]
+
+
+class Vain:
+    """A unit for which a search was in vain. covers: asked of all others of its group, of which there may be thousands."""
+
+    __slots__ = ("_created", "_demand", "_devices", "_since", "_terms")
+
+    def __init__(self, unit: Unit) -> None:
+        ranking = unit.tasks[0].ranking
+        self._terms, self._since, self._created = ranking.terms, unit.since, unit.rank.created
+        self._devices = ranking.shape.gpus, ranking.shape.gpu_milli
+        self._demand = ranking.shape.demand
+
+    def covers(self, unit: Unit) -> bool:
+        """Whether a search for a unit that is alike is in vain, too: it asks for as much, and has waited no longer."""
+        ranking = unit.tasks[0].ranking
+        if ranking.terms is not self._terms or unit.since < self._since or unit.rank.created < self._created:
+            return False
+        shape = ranking.shape
+        if (shape.gpus, shape.gpu_milli) != self._devices:
+            return False
+        asked = dict(shape.demand)
+        for column, amount in self._demand:  # noqa: SIM110 - a generator would take most of the time
+            if asked.get(column, 0) < amount:
+                return False
+        return True
 
 
 class Facts(NamedTuple):
@@ -123,7 +150,7 @@ class WithoutVictims:
 
     def seek(self, group: Group) -> Sought:
         """What is tried of a group in this pass: others after the first, if they need not be in vain as well."""
-        return self.sought.setdefault(group, Sought(set(), [], []))
+        return self.sought.setdefault(group, Sought(set(), [], [], set()))
 
     def group_of(self, pending_class: PendingClass) -> Group | None:
         """The group of a class; None: it is in none."""
@@ -143,6 +170,6 @@ class WithoutVictims:
         """Those of a group."""
         return self._groups.get(group, {}).keys()
 
-    def groups(self) -> Iterator[Group]:
-        """All of them; some may be discarded between two."""
-        return iter(list(self._groups))
+    def groups(self) -> list[Group]:
+        """All of them, as they are now."""
+        return list(self._groups)
