@@ -151,6 +151,19 @@ def test_no_member_beyond_the_minimum_starts_before_those_that_its_gang_needs(or
     assert not state.in_flight.waits
 
 
+def test_members_beyond_the_minimum_do_not_wait_for_each_others_victims():
+    state = cluster([node("n", gpus=2), node("m", gpus=1), node("o", gpus=1)], groups=[group("g", 1)], **QUIET)
+    state.upsert_pod(pod("g-0", group="g", at="o", priority=5))
+    for name, number in (("wide", 2), ("thin", 1)):
+        state.upsert_pod(pod(name, gpus=number, at="n" if number > 1 else "m"))
+    for number in (1, 2):
+        state.upsert_pod(pod(f"g-{number}", group="g", gpus=3 - number, priority=5, created=float(number)))
+        planned(state)
+    state.remove_pod("uid-thin")
+    (place,) = [each for each in run(state, 6.0) if isinstance(each, Place)]
+    assert [each.pod.name for each in place.bindings] == ["g-2"], "the gang runs with what it needs"
+
+
 def test_members_that_wait_for_victims_of_two_plans_wait_in_line_again_where_one_is_given_up():
     state = two_plans()
     state.evictions.failed("uid-wide", 6.0)

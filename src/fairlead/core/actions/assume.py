@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fairlead.core.actions.consolidate import Moved
 from fairlead.core.actions.reserve import name_of
 from fairlead.core.model.transactions import Binding, Place, Preempt, Transaction
-from fairlead.core.pods.tasks import Task, TaskState, Unit
+from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
 from fairlead.core.preemption.search import Plan, by_upstream
 from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
@@ -65,20 +65,32 @@ def joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
 
     So do pods that share a claim with such a one: its devices are those of the victims.
     """
-    mates = [task for task in unit.gang.tasks.values() if task.state is TaskState.HELD] if unit.gang is not None else []
+    return _join(state, placed, _held_of(unit.gang))
+
+
+def _held_of(gang: Gang | None) -> list[Task]:
+    return [task for task in gang.tasks.values() if task.state is TaskState.HELD] if gang is not None else []
+
+
+def _join(state: ClusterState, placed: list[Task], mates: list[Task]) -> bool:
     mates = [task for task in mates if task not in placed]
     mates += [task for task in state.claims.held_with(placed) if task not in mates]
     return bool(mates) and state.evictions.join(placed, mates)
 
 
 def hold(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: frozenset[str] = frozenset()) -> None:
-    """Victims go, and the places that they make are held for a unit, until those that its gang waits for already are gone, too.
+    """Victims go, and the places that they make are held for a unit. moved: as in `Evictions.begin`.
 
-    Else members beyond a gang's minimum could start before those that it needs. moved: as in `Evictions.begin`.
+    Members beyond a gang's minimum wait until those that it needs start, too.
     """
     assume(state, unit, plan.placed, now)
     state.evictions.begin([*plan.victims, *plan.leaving], plan.placed, plan.places, now, moved)
-    joins_held(state, unit, plan.placed)
+    _join(state, plan.placed, _held_of(unit.gang) if _lacks_some(unit.gang) else [])
+
+
+def _lacks_some(gang: Gang | None) -> bool:
+    """Whether a gang starts once places that are held for members are free, but does not run with what it needs yet."""
+    return gang is not None and sum(task.state is not TaskState.HELD for task in gang.placed()) < gang.needed
 
 
 def preempted(state: ClusterState, unit: Unit, plan: Plan | Moved, now: float) -> Preempt:
