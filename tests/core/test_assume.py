@@ -172,6 +172,31 @@ def test_members_that_wait_for_victims_of_two_plans_wait_in_line_again_where_one
     invariants.check(state)
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_members_do_not_start_alone_where_others_have_gone_while_they_waited_for_victims(elsewhere):
+    state = cluster([node("n", gpus=2)], pods=[pod("low", gpus=2, at="n")], groups=[group("g", 2)], **QUIET)
+    for number in range(2):
+        state.upsert_pod(pod(f"g-{number}", group="g", priority=5, created=1.0))
+    planned(state)
+    state.remove_pod("uid-g-0")
+    if elsewhere:
+        state.upsert_node(node("m", gpus=2))  # a free place does not help, either
+    else:
+        state.remove_pod("uid-low")
+    decided = run(state, 6.0)
+    assert not [each for each in decided if isinstance(each, Place)]
+    if not elsewhere:
+        assert "1 of the 2 pods" in refused(decided)["g-1"].message
+    state.upsert_pod(pod("g-2", group="g", priority=5, created=2.0))
+    placed = [each for each in run(state, 7.0) if isinstance(each, Place)]
+    if elsewhere:
+        state.remove_pod("uid-low")
+        assert not placed
+        placed = [each for each in run(state, 8.0) if isinstance(each, Place)]
+    assert sorted(binding.pod.name for each in placed for binding in each.bindings) == ["g-1", "g-2"]
+    invariants.check(state)
+
+
 def test_placeholders_are_not_bound_their_job_resumes():
     target = Target("Suspended", 3, ("uid-job",), (Member(2, pod("shape", owner="uid-job")),))
     state = cluster([node("n", gpus=2)], groups=[msgspec.structs.replace(Group("ns", "g", 2), target=target)], **QUIET)

@@ -22,7 +22,7 @@ def begin(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> It
     assume(state, unit, placed, now)
     if unit.gang is None and not placed[0].pod.placeholder and not placed[0].pod.claims:
         yield Place((_binding(state, placed[0]),))  # as most are
-    elif not joins_held(state, unit, placed):
+    elif not joins_held(state, unit.gang, placed):
         yield from start(state, placed, now)
 
 
@@ -60,12 +60,12 @@ def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> N
         state.tables.unsettle(unit.gang)  # the others may have places now, too
 
 
-def joins_held(state: ClusterState, unit: Unit, placed: list[Task]) -> bool:
+def joins_held(state: ClusterState, gang: Gang | None, placed: list[Task]) -> bool:
     """Members of a gang that waits for victims wait with it: until those are gone they would come on top of them.
 
     So do pods that share a claim with such a one: its devices are those of the victims.
     """
-    return _join(state, placed, _held_of(unit.gang))
+    return _join(state, placed, _held_of(gang))
 
 
 def _held_of(gang: Gang | None) -> list[Task]:
@@ -85,12 +85,7 @@ def hold(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: frozens
     """
     assume(state, unit, plan.placed, now)
     state.evictions.begin([*plan.victims, *plan.leaving], plan.placed, plan.places, now, moved)
-    _join(state, plan.placed, _held_of(unit.gang) if _lacks_some(unit.gang) else [])
-
-
-def _lacks_some(gang: Gang | None) -> bool:
-    """Whether a gang starts once places that are held for members are free, but does not run with what it needs yet."""
-    return gang is not None and sum(task.state is not TaskState.HELD for task in gang.placed()) < gang.needed
+    _join(state, plan.placed, _held_of(unit.gang) if unit.gang is not None and unit.gang.lacks_some() else [])
 
 
 def preempted(state: ClusterState, unit: Unit, plan: Plan | Moved, now: float) -> Preempt:

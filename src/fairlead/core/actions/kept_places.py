@@ -29,6 +29,12 @@ def redeem_holds(state: ClusterState, now: float) -> Iterator[Transaction]:
 
 
 def _redeem(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transaction]:
+    gang = tasks[0].gang
+    if gang is not None and gang.lacks_some(tasks) and not tasks[0].pod.placeholder:
+        # Members that it needs have gone meanwhile: these wait with those that still wait for victims, or in line.
+        if not joins_held(state, gang, tasks):
+            state.evictions.release_holds(tasks)
+        return
     limited = any(state.queues.limits.over_limit(task, 0, task.row) is not None for task in tasks)
     if limited or not all(_still_fits(state, task) for task in tasks):
         state.evictions.release_holds(tasks)
@@ -163,5 +169,5 @@ def _place_returned(state: ClusterState, unit: Unit, together: list[Task], now: 
         for each in placed:
             each.become(TaskState.HELD)
         state.in_flight.wait(sorted(awaited), placed)
-    if not joins_held(state, unit, placed) and not awaited:
+    if not joins_held(state, unit.gang, placed) and not awaited:
         yield from start(state, placed, now)

@@ -198,6 +198,9 @@ def _moves(state: ClusterState, tasks: list[Task], firsts: _Firsts | None) -> bo
 
     firsts: what waits, which is not overtaken; None: all was served already.
     """
+    gang = tasks[0].gang
+    if gang is not None and gang.lacks_some(tasks) and not tasks[0].pod.placeholder:
+        return False  # members that it needs have gone meanwhile
     if state.claims.held_with(tasks):
         return False  # the devices of their claims are those of victims
     lingering, awaited = state.in_flight.lingering, awaited_by(tasks)

@@ -7,7 +7,7 @@ so that each gang gets its minimum before any gets more. What cannot be a unit y
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Protocol
@@ -368,6 +368,10 @@ class Gang:
     def spares(self) -> bool:
         """Whether it runs with more members than it needs."""
         return self.group is not None and len(self.placed()) > self.needed
+
+    def lacks_some(self, starting: Collection[Task] = ()) -> bool:
+        """Whether it does not run with what it needs, even with these that start now: a place that is held is no start."""
+        return sum(task.state is not TaskState.HELD or task in starting for task in self.placed()) < self.needed
 
     def broken(self) -> bool:
         """Some members run, but too few, and no write is under way."""
