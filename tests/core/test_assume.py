@@ -164,6 +164,18 @@ def test_members_beyond_the_minimum_do_not_wait_for_each_others_victims():
     assert [each.pod.name for each in place.bindings] == ["g-2"], "the gang runs with what it needs"
 
 
+def test_a_member_beyond_the_minimum_starts_in_a_free_place_though_another_waits_for_victims():
+    victim = pod("low", gpus=2, at="n")
+    state = cluster([node("n", gpus=2), node("o", gpus=1)], pods=[victim], groups=[group("g", 1)], **QUIET)
+    state.upsert_pod(pod("g-0", group="g", at="o", priority=5))
+    state.upsert_pod(pod("g-1", group="g", gpus=2, priority=5, created=1.0))
+    planned(state)
+    state.upsert_node(node("m", gpus=1))
+    state.upsert_pod(pod("g-2", group="g", priority=5, created=2.0))
+    _, (place,) = begun(state)
+    assert [each.pod.name for each in place.bindings] == ["g-2"], "the gang runs with what it needs"
+
+
 def test_members_that_wait_for_victims_of_two_plans_wait_in_line_again_where_one_is_given_up():
     state = two_plans()
     state.evictions.failed("uid-wide", 6.0)

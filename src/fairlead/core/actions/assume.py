@@ -61,31 +61,25 @@ def assume(state: ClusterState, unit: Unit, placed: list[Task], now: float) -> N
 
 
 def joins_held(state: ClusterState, gang: Gang | None, placed: list[Task]) -> bool:
-    """Members of a gang that waits for victims wait with it: until those are gone they would come on top of them.
+    """Members with places wait for the victims that others wait for which their gang needs; whether there are such victims.
 
-    So do pods that share a claim with such a one: its devices are those of the victims.
+    So do pods that share a claim with one that waits: its devices are those of the victims.
     """
-    return _join(state, placed, _held_of(gang))
-
-
-def _held_of(gang: Gang | None) -> list[Task]:
-    return [task for task in gang.tasks.values() if task.state is TaskState.HELD] if gang is not None else []
-
-
-def _join(state: ClusterState, placed: list[Task], mates: list[Task]) -> bool:
-    mates = [task for task in mates if task not in placed]
+    mates: list[Task] = []
+    if gang is not None:
+        mates = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task not in placed]
+        run = sum(task.state is not TaskState.HELD and task not in placed for task in gang.placed()) if mates else 0
+        if run >= gang.needed and not placed[0].pod.placeholder:
+            mates = []
     mates += [task for task in state.claims.held_with(placed) if task not in mates]
     return bool(mates) and state.evictions.join(placed, mates)
 
 
 def hold(state: ClusterState, unit: Unit, plan: Plan, now: float, moved: frozenset[str] = frozenset()) -> None:
-    """Victims go, and the places that they make are held for a unit. moved: as in `Evictions.begin`.
-
-    Members beyond a gang's minimum wait until those that it needs start, too.
-    """
+    """Victims go, and the places that they make are held for a unit. moved: as in `Evictions.begin`."""
     assume(state, unit, plan.placed, now)
     state.evictions.begin([*plan.victims, *plan.leaving], plan.placed, plan.places, now, moved)
-    _join(state, plan.placed, _held_of(unit.gang) if unit.gang is not None and unit.gang.lacks_some() else [])
+    joins_held(state, unit.gang, plan.placed)
 
 
 def preempted(state: ClusterState, unit: Unit, plan: Plan | Moved, now: float) -> Preempt:
