@@ -1,5 +1,6 @@
 """What nothing may be preempted for is not searched for, until something may be: then at once."""
 
+import random
 from collections import Counter
 
 import msgspec
@@ -7,9 +8,11 @@ import pytest
 
 from fairlead.core import schedule
 from fairlead.core.actions import free_capacity, victimless
+from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.service_classes import ServiceClass
-from fairlead.core.queues.without_victims import Alike, Group, Vain
-from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
+from fairlead.core.model.transactions import Fault, Place, Preempt
+from fairlead.core.queues.without_victims import Alike, Group, Hope, Vain, WithoutVictims
+from tests.builders import GPU, cluster, confirm, node, placed, pod, preempted, queue, run
 
 
 @pytest.fixture
@@ -119,7 +122,7 @@ def test_each_is_tried_once_in_a_pass_whatever_is_found_out_about_others(monkeyp
 
     monkeypatch.setattr(schedule, "serve", noted)
     monkeypatch.setattr(victimless, "_may_preempt", lambda *_: True)
-    monkeypatch.setattr(victimless, "_may_have_some", lambda *_, **__: True)
+    monkeypatch.setattr(victimless, "_hope", lambda *_: Hope.BY_RANK)
     monkeypatch.setattr(Vain, "covers", lambda *_: False)
     state = full(queue("q"), searches=1000)
     for number, cpu in enumerate((1000, 2000, 3000)):
@@ -226,3 +229,56 @@ def test_groups_of_several_queues_rest_until_the_same_time_and_are_tried_again_o
     assert not known.due(19.0)
     assert [group.node.name for group in known.due(20.0)] == list("abcd")
     assert not known.due(30.0)
+
+
+@pytest.mark.parametrize("seeds", [range(first, first + 8) for first in range(0, 32, 8)])
+def test_the_groups_that_have_hope_are_those_that_would_be_found_by_asking_all(seeds, monkeypatch):
+    """Whatever happens: jobs of several priorities in a tree whose quotas, weights and classes are edited."""
+    known, compared = WithoutVictims.hopeful, []
+
+    def found(self, judge, as_of, *, lends):
+        hopeful = known(self, judge, as_of, lends=lends)
+        hopes = {group: judge(group) for group in self.groups()}
+        expected = [group for group, hope in hopes.items() if hope is Hope.BY_RANK or (lends and hope is Hope.BY_SHARE)]
+        assert [group for group in hopeful if group in expected] == expected
+        compared.append(len(expected))
+        return hopeful
+
+    monkeypatch.setattr(WithoutVictims, "hopeful", found)
+    for seed in seeds:
+        play(seed)
+    assert sum(compared) > 20
+
+
+def play(seed):
+    """A cluster on which pods come and go, and policies change."""
+    draw = random.Random(seed)
+    names = [f"q{number}" for number in range(draw.randint(2, 7))]
+
+    def policy(name):
+        resources = QueueResource(GPU, draw.randint(0, 4) * 1000, weight=draw.choice([None, 1, 3]))
+        return Queue(name, draw.choice(["", "org"]) if name != "org" else "", 0, (resources,) if draw.random() < 0.8 else ())
+
+    state = cluster([node(f"n{number}", gpus=4) for number in range(draw.randint(1, 3))], [Queue("org"), *map(policy, names)])
+    running = []
+    for number in range(80):
+        now = 1000.0 + draw.choice([0.1, 1.0, 20.0]) + 20.0 * number
+        for each in range(draw.randint(0, 3)):
+            more = {"priority": draw.choice([0, 0, 0, 5]), "gpus": draw.choice([1, 1, 2, 4]), "cpu": draw.choice([500, 1000])}
+            state.upsert_pod(
+                pod(f"p{number}-{each}", draw.choice(names), created=now, service_class=draw.choice(["", "c"]), **more)
+            )
+        for _ in range(draw.randint(0, 2)):
+            if running:
+                state.remove_pod(running.pop(draw.randrange(len(running))))
+        if draw.random() < 0.1:
+            state.upsert_queue(policy(draw.choice(names)))
+        if draw.random() < 0.05:
+            state.upsert_class(ServiceClass("c", mode=draw.choice(["Requeue", "Never"]), borrows=draw.random() < 0.5))
+        made = confirm(state, run(state, now))
+        assert not any(isinstance(each, Fault) for each in made)
+        gone = {victim.pod.uid for each in made if isinstance(each, Preempt) for victim in each.victims}
+        for uid in gone:
+            state.remove_pod(uid)
+        running = [uid for uid in running if uid not in gone]
+        running += [binding.pod.uid for each in made if isinstance(each, Place) for binding in each.bindings]

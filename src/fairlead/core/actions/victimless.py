@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.actions import backoff
@@ -27,7 +28,7 @@ from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy
 from fairlead.core.preemption.trial import may_claim, may_reclaim
 from fairlead.core.queues.queue_node import PendingClass, QueueNode
-from fairlead.core.queues.without_victims import Alike, Facts, Group, Vain
+from fairlead.core.queues.without_victims import Alike, Facts, Group, Hope, Vain
 from fairlead.core.state.cluster import ClusterState
 
 
@@ -151,10 +152,12 @@ def with_victims(state: ClusterState, now: float) -> Iterator[Group]:
     """The groups for which something may be preempted by now. What rests is tried again later."""
     waiting = state.queues.waiting
     known = waiting.without_victims
-    groups = known.groups()
-    lends = bool(groups) and state.queues.lenders.any()
-    for group in groups:
-        if not _may_have_some(state, group, lends=lends):
+    if not known:
+        return
+    known.facts_of(state.queues.fair.names_version)
+    as_of = known.found_anew, bool(state.pods.elastic), state.queues.guarantees.classes
+    for group in known.hopeful(partial(_hope, state), as_of, lends=state.queues.lenders.any()):
+        if not _may_have_some(state, group):
             continue
         one = next((unit for each in known.alike(group) if (unit := each.first()) is not None), None)
         if one is None or not _may_preempt(state, one):
@@ -185,22 +188,24 @@ def keep(state: ClusterState, pending_class: PendingClass, unit: Unit) -> None:
 
 def _has_some(state: ClusterState, group: Group, unit: Unit) -> bool:
     """Whether something may be preempted for those of a group, of which one is given."""
-    return _may_have_some(state, group, lends=state.queues.lenders.any()) and _may_preempt(state, unit)
+    return _may_have_some(state, group) and _may_preempt(state, unit)
 
 
-def _may_have_some(state: ClusterState, group: Group, *, lends: bool) -> bool:
-    """Whether something may be: a test for every queue in every pass, which asks no more than it needs.
+def _may_have_some(state: ClusterState, group: Group) -> bool:
+    """Whether something may be: a test for every queue in every pass, which asks no more than it needs."""
+    hope = _hope(state, group)
+    return hope is Hope.BY_RANK or (hope is Hope.BY_SHARE and state.queues.lenders.any_beside(group.node.path))
 
-    lends: whether any queue holds more than it should.
-    """
+
+def _hope(state: ClusterState, group: Group) -> Hope:
+    """The same as far as it follows from what the group's queue holds."""
     node, alike = group
     facts = state.queues.waiting.without_victims.facts_of(state.queues.fair.names_version).get(node)
     if facts is None or facts.in_fragments or state.pods.elastic:
-        return True
-    priorities = node.priorities
-    if priorities and alike.priority > (min(priorities) if len(priorities) > 1 else next(iter(priorities))):
-        return True
-    return lends and facts.scarce and may_claim(state, node, alike.charge) and state.queues.lenders.any_beside(node.path)
+        return Hope.BY_RANK
+    if node.priorities and min(node.priorities) < alike.priority:
+        return Hope.BY_RANK
+    return Hope.BY_SHARE if facts.scarce and may_claim(state, node, alike.charge) else Hope.NONE
 
 
 def _facts(state: ClusterState, node: QueueNode, unit: Unit) -> Facts:

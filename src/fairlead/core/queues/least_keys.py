@@ -6,6 +6,8 @@ these keys, and only those that come to be the first have their heads determined
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fairlead.core.queues.backoff_lines import BackoffLines
 from fairlead.core.queues.charged import ChargedQueues
 from fairlead.core.queues.followed import Followed
@@ -22,22 +24,26 @@ class LeastKeys:
     def __init__(self, tree: QueueTree, fair: FairShares, charged: ChargedQueues) -> None:
         self._fair = fair
         self._followed = Followed(tree, fair, charged)
-        self._known: dict[QueueNode, tuple[float, BackoffLines, int]] = {}  # share, its lines, and how many classes had come
+        self._known: dict[QueueNode, tuple[Key, BackoffLines, int]] = {}  # with its lines, and how many classes had come
 
-    def follow(self) -> None:
-        """Forget what is known of queues that hold something else, or of all where policies, shares or nodes changed."""
-        changed = self._followed.changed()
-        for node in list(self._known) if changed is None else changed:
-            self._known.pop(node, None)
+    def of(self, opened: Iterable[BackoffLines]) -> list[tuple[QueueNode, Key]]:
+        """The key of each queue, if the first of its classes in backoff were all eligible and none is express work."""
+        known, changed, found = self._known, self._followed.changed(), []
+        if changed is None:
+            known.clear()
+        for node in changed or ():
+            known.pop(node, None)
+        for lines in opened:
+            kept = known.get(lines.node)
+            if kept is None or kept[1] is not lines or kept[2] != lines.came:
+                kept = known[lines.node] = self._key(lines), lines, lines.came
+            found.append((lines.node, kept[0]))
+        return found
 
-    def of(self, lines: BackoffLines) -> Key:
-        """A queue's key, if the first of its classes in backoff were all eligible and none is express work."""
-        node = lines.node
-        known = self._known.get(node)
-        if known is None or known[1] is not lines or known[2] != lines.came:
-            known = self._known[node] = self._least(lines), lines, lines.came
-        priority = -node.policy.priority
-        return priority if node.parent is None else 0, True, (priority, known[0], -node.guarantee, lines.oldest, "")
+    def _key(self, lines: BackoffLines) -> Key:
+        node, priority = lines.node, -lines.node.policy.priority
+        step = priority, self._least(lines), -node.guarantee, lines.oldest, ""
+        return priority if node.parent is None else 0, True, step
 
     def _least(self, lines: BackoffLines) -> float:
         """The least part of its deserved share that it would hold with one more."""

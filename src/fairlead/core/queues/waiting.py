@@ -17,6 +17,7 @@ from fairlead.core.pods.tasks import Task, Unit
 from fairlead.core.queues.backoff import BackoffClasses
 from fairlead.core.queues.backoffs import Backoffs
 from fairlead.core.queues.charged import ChargedQueues
+from fairlead.core.queues.followed import Followed
 from fairlead.core.queues.least_keys import LeastKeys
 from fairlead.core.queues.lines import Line
 from fairlead.core.queues.order import QueueOrder
@@ -72,7 +73,8 @@ class Waiting:
         self.backoff = BackoffClasses(tree.nodes)  # of the unschedulable: those that nothing but a free place helps
         self._least = LeastKeys(tree, fair, charged)
         self.others: set[PendingClass] = set()  # of the unschedulable: all others
-        self.without_victims = WithoutVictims(timers)  # of the unschedulable: those for which victims are not searched for
+        # Of the unschedulable: those for which victims are not searched for.
+        self.without_victims = WithoutVictims(timers, Followed(tree, fair, charged))
         self.policies = 0  # version of queues and classes of service
         self.rows_gained = False  # rows have new capacity since moves were sought for what nothing may be preempted for
         self._described = tree.nodes.described  # as of which nodes classes are tried again for their reasons
@@ -177,8 +179,7 @@ class Waiting:
                 lines.node.touch()
             self.order.enlist_all([lines.node for lines in opened])
             return
-        self._least.follow()
-        self.order.enlist_least([(lines.node, self._least.of(lines)) for lines in opened])
+        self.order.enlist_least(self._least.of(opened))
 
     def close_backoff(self, *, end: bool = False) -> None:
         """No row holds any class in backoff. end: all that these rows help was tried."""

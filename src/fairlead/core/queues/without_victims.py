@@ -6,12 +6,14 @@ otherwise: which is asked once for all of a queue that are alike in it, not for 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
 from typing import NamedTuple
 
 from fairlead.core.model.agenda import Agenda, Timers
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Unit
+from fairlead.core.queues.followed import Followed
 from fairlead.core.queues.queue_node import PendingClass, QueueNode
 
 
@@ -92,6 +94,64 @@ class Facts(NamedTuple):
     in_fragments: bool
 
 
+class Hope(Enum):
+    """Whether something may be preempted for a group: for its rank, or only where another queue holds more than it should."""
+
+    NONE = 0
+    BY_SHARE = 1
+    BY_RANK = 2
+
+
+class _Hopeful:
+    """What was judged of each group. Most is the same from pass to pass, and most groups have no hope."""
+
+    def __init__(self, followed: Followed) -> None:
+        self._followed = followed
+        self._as_of: tuple[object, ...] = ()
+        self._number = 0
+        self._numbers: dict[Group, int] = {}  # in the order in which they came
+        self._anew: dict[Group, None] = {}  # to be judged
+        self._by_rank: dict[Group, None] = {}
+        self._by_share: dict[Group, None] = {}
+
+    def add(self, group: Group) -> None:
+        self._number += 1
+        self._numbers[group] = self._number
+        self._anew[group] = None
+
+    def discard(self, group: Group) -> None:
+        del self._numbers[group]
+        for groups in (self._anew, self._by_rank, self._by_share):
+            groups.pop(group, None)
+
+    def find(
+        self,
+        groups: Collection[Group],
+        of_queue: Mapping[QueueNode, Collection[Group]],
+        judge: Callable[[Group], Hope],
+        as_of: tuple[object, ...],
+        *,
+        lends: bool,
+    ) -> list[Group]:
+        changed = self._followed.changed()
+        if changed is None or as_of != self._as_of:
+            self._as_of = as_of
+            self._anew.update(dict.fromkeys(groups))
+        else:
+            for node in changed:
+                self._anew.update(dict.fromkeys(of_queue.get(node, ())))
+        for group in self._anew:
+            hope = judge(group)
+            for which, kept in ((Hope.BY_RANK, self._by_rank), (Hope.BY_SHARE, self._by_share)):
+                if hope is which:
+                    kept[group] = None
+                else:
+                    kept.pop(group, None)
+        self._anew.clear()
+        found = [*self._by_rank, *self._by_share] if lends else list(self._by_rank)
+        return sorted(found, key=self._numbers.__getitem__)
+
+
 class WithoutVictims:
     """All of them, by group.
 
@@ -99,14 +159,17 @@ class WithoutVictims:
     none of it is tried for it.
     """
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: Timers, followed: Followed) -> None:
         self._groups: dict[Group, dict[PendingClass, None]] = {}
+        self._of_queue: dict[QueueNode, dict[Group, None]] = {}
+        self._hopeful = _Hopeful(followed)
         self._of: dict[PendingClass, Group] = {}
         self.sought: dict[Group, Sought] = {}
         self.rests: dict[Group, tuple[int, float]] = {}
         self._due: Agenda[Group] = timers.agenda("victims")  # groups that something happened to while they rested
         self._facts: dict[QueueNode, Facts] = {}
         self._facts_for = -1
+        self.found_anew = 0  # how often facts were forgotten
         self.grouped_by: dict[QueueNode, Facts] | None = None  # what was known of queues when all were grouped
         self._vain: dict[Group, list[Unit]] = {}
         self._vain_at: tuple[float, ...] = ()
@@ -122,6 +185,7 @@ class WithoutVictims:
         """What was found of queues for a version of what shares are about; what was for others is forgotten."""
         if self._facts_for != names:
             self._facts_for, self._facts = names, {}
+            self.found_anew += 1
         return self._facts
 
     def forget_facts(self) -> None:
@@ -131,11 +195,18 @@ class WithoutVictims:
     def __contains__(self, pending_class: object) -> bool:
         return pending_class in self._of
 
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
     def add(self, pending_class: PendingClass, group: Group) -> None:
         """Nothing may be preempted for a class."""
         self.discard(pending_class)
         self._of[pending_class] = group
-        self._groups.setdefault(group, {})[pending_class] = None
+        if group not in self._groups:
+            self._groups[group] = {}
+            self._of_queue.setdefault(group.node, {})[group] = None
+            self._hopeful.add(group)
+        self._groups[group][pending_class] = None
 
     def discard(self, pending_class: PendingClass) -> None:
         """Something may be, or it is tried."""
@@ -145,6 +216,10 @@ class WithoutVictims:
         del self._groups[group][pending_class]
         if not self._groups[group]:
             del self._groups[group]
+            del self._of_queue[group.node][group]
+            if not self._of_queue[group.node]:
+                del self._of_queue[group.node]
+            self._hopeful.discard(group)
             self.rests.pop(group, None)
             self._due.drop(group)
 
@@ -173,3 +248,11 @@ class WithoutVictims:
     def groups(self) -> list[Group]:
         """All of them, as they are now."""
         return list(self._groups)
+
+    def hopeful(self, judge: Callable[[Group], Hope], as_of: tuple[object, ...], *, lends: bool) -> list[Group]:
+        """The groups for which something may be preempted, as far as that follows from what their queues hold, in their order.
+
+        judge: is asked about a group whose queue holds something else, about all where `as_of`, shares or policies are others.
+        lends: whether any queue holds more than it should.
+        """
+        return self._hopeful.find(self._groups, self._of_queue, judge, as_of, lends=lends)
