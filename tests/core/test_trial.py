@@ -7,8 +7,9 @@ import pytest
 from fairlead.core import invariants
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Fault
-from fairlead.core.preemption import reclaimable, trial
+from fairlead.core.preemption import claimants, few_rows, firsts, reclaimable, trial
 from tests.builders import GPU, cluster, node, placed, pod, preempted, queue, refused, run, settle
+from tests.core import plain_claimants
 from tests.core.test_backoff import Twins
 
 
@@ -103,6 +104,85 @@ def test_the_worlds_meet_every_end_of_a_trial(monkeypatch):
         play(seed, monkeypatch, 40)
     assert all(seen[what] > 10 for what in ("left out", "tried", "found", "none")), seen
     assert seen["again"], seen
+
+
+def in_step(monkeypatch):
+    """What claims in each trial is compared with the plain rule, unit by unit; returns how often what happened."""
+    seen, later_of, end = Counter(), claimants._later, object()
+    may_claim, firsts_of, known = trial.Trial._may_claim, firsts.Firsts.of, dict[int, list]()
+    placeless_of = few_rows.FewRows.without_place
+
+    def later(state, unit):
+        """Made once of each unit: both rules get the same units."""
+        if id(unit) not in known:
+            known[id(unit)] = later_of(state, unit)
+        return known[id(unit)]
+
+    def compared(asked):
+        known.clear()
+        plain, before = plain_claimants.claimants(asked), 0
+        for unit in claimants.claimants(asked):
+            assert next(plain, end) is unit
+            yield unit
+            before += 1
+            seen["placed" if unit.tasks[0].row >= 0 else "not placed"] += 1
+        if not asked.stale and not asked.over:
+            assert next(plain, end) is end
+            seen["to the end"] += before > 1
+
+    def claiming(self):
+        found = may_claim(self)
+        if not self._by_class:
+            nodes = [each for each in self.state.queues.queues.values() if each.pods_waiting]
+            assert found == self._beside(each for each in nodes if plain_claimants.claiming(self.state, each))
+            seen["may claim"] += len(found)
+            seen["may not"] += len(nodes) - len(found)
+        return found
+
+    def first_units(self, node, *, refused):
+        before, found = self._known.get(node), firsts_of(self, node, refused=refused)
+        expected = [(node.unit_key(unit), unit.tasks) for unit in plain_claimants.firsts(self._state, node, refused=refused)]
+        assert [(key, unit.tasks) for key, _, unit in found] == sorted(expected, key=lambda each: each[0])
+        seen["known"] += before is not None and before is self._known.get(node)
+        seen["refused" if refused else "not refused"] += len(found)
+        return found
+
+    def without_place(self, nodes):
+        found = placeless_of(self, nodes)
+        for group in found.values():
+            for ranking in (each for pending_class in group for each in pending_class.rankings):
+                assert not ranking.relations
+                assert not any(ranking.fits_alone(row) for row in range(self._state.nodes.count))
+        seen["placeless"] += len(found)
+        return found
+
+    monkeypatch.setattr(claimants, "_later", later)
+    monkeypatch.setattr(few_rows.FewRows, "without_place", without_place)
+    monkeypatch.setattr(reclaimable, "claimants", compared)
+    monkeypatch.setattr(trial.Trial, "_may_claim", claiming)
+    monkeypatch.setattr(firsts.Firsts, "of", first_units)
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_what_claims_comes_as_by_the_plain_rule(seed, monkeypatch):
+    in_step(monkeypatch)
+    play(seed, monkeypatch, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24, 1024))
+def test_what_claims_comes_as_by_the_plain_rule_in_many_worlds(seed, monkeypatch):
+    in_step(monkeypatch)
+    play(seed, monkeypatch, 60)
+
+
+def test_the_worlds_meet_what_is_kept_for_claimants(monkeypatch):
+    seen = in_step(monkeypatch)
+    for seed in range(20, 36):
+        play(seed, monkeypatch, 40)
+    wanted = ("placed", "not placed", "to the end", "may claim", "may not", "known", "refused", "not refused", "placeless")
+    assert all(seen[what] > 10 for what in wanted), seen
 
 
 def judged(monkeypatch):

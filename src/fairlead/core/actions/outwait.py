@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from operator import itemgetter
+from typing import NamedTuple
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.allocation import allocate
+from fairlead.core.model.charges import Charge
 from fairlead.core.model.instants import at_time
 from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
 from fairlead.core.pods.ranking import Ranking
@@ -93,6 +96,13 @@ class _Asked:
         self.fits: dict[Ranking, bool] = {}
 
 
+class _InLine(NamedTuple):
+    """What waits in a queue, in order, and the stamp of the queue then."""
+
+    stamp: int
+    classes: list[tuple[QueuePosition, PendingClass]]
+
+
 class _Firsts:
     """What waits for some rows and goes before others, as things stand.
 
@@ -104,6 +114,9 @@ class _Firsts:
         self._state = state
         self._on: dict[tuple[int, ...], _Asked] = {}
         self._order: list[tuple[QueuePosition, int, QueueNode]] | None = None  # the earliest position of each
+        self._lines: dict[QueueNode, _InLine] = {}
+        self._names: dict[QueueNode, frozenset[str]] = {}  # what decides its share, and those of queues above it; none: not known
+        self._shares: dict[QueueNode, dict[Charge, dict[QueueNode, float]]] = {}  # of those on its path, by what is asked for
         self._least: dict[QueueNode, Step] = {}
         queues = state.queues
         self._followed = Followed(queues.tree, queues.fair, queues.accounts.charged)
@@ -118,6 +131,15 @@ class _Firsts:
         changed = self._followed.changed()
         for node in list(self._least) if changed is None else changed:
             self._least.pop(node, None)
+        if changed is None or self._state.services.any_express:
+            self._lines.clear()
+            self._names.clear()
+            self._shares.clear()
+        for node in (
+            [node for node in (*self._shares, *self._lines) if any(each in changed for each in node.path)] if changed else ()
+        ):
+            self._lines.pop(node, None)
+            self._shares.pop(node, None)
 
     def go_before(self, moving: list[Task], rows: list[int]) -> bool:
         """Whether a pending unit that one of the rows holds goes before held tasks."""
@@ -147,11 +169,37 @@ class _Firsts:
 
     def _ask(self, node: QueueNode, rows: list[int], asked: _Asked) -> None:
         """Note the first of a queue that one of the rows holds, if it goes before those of others."""
-        order = self._state.queues.waiting.order
-        for pending_class in node.pending_classes.values():
-            unit = pending_class.first() if self._fits_one(pending_class, rows, asked.fits) else None
-            if unit is not None and (asked.first is None or order.goes_before(node, unit, asked.first)):
-                asked.first = order.position(node, unit)
+        for position, pending_class in self._in_line(node):
+            if asked.first is not None and not position < asked.first:
+                return
+            if self._fits_one(pending_class, rows, asked.fits):
+                asked.first = position
+                return
+
+    def _in_line(self, node: QueueNode) -> list[tuple[QueuePosition, PendingClass]]:
+        """The pending classes of a queue by the positions that their firsts give it."""
+        known = self._lines.get(node)
+        if known is None or known.stamp != node.stamp:
+            classes = ((each.first(), each) for each in node.pending_classes.values())
+            found = [(self._position(node, unit, each), each) for unit, each in classes if unit is not None]
+            found.sort(key=itemgetter(0))
+            known = self._lines[node] = _InLine(node.stamp, found)
+        return known.classes
+
+    def _position(self, node: QueueNode, unit: Unit, pending_class: PendingClass) -> QueuePosition:
+        """The position of a queue with a unit as its next: most that waits in it asks for the same of what counts."""
+        order, fair = self._state.queues.waiting.order, self._state.queues.fair
+        names = self._names.get(node)
+        if names is None:
+            counting = [fair.names_that_count(each) for each in node.path]
+            names = self._names[node] = fair.names_of(node) if None not in counting else frozenset()
+        if not names or self._state.queues.tree.pools.named:
+            return order.position(node, unit)
+        shares, charge = self._shares.setdefault(node, {}), pending_class.core_of(names)
+        if charge not in shares:
+            shares[charge] = {each: fair.dominant_share(each, pending_class.core) for each in node.path}
+        of = shares[charge]
+        return order.position(node, unit, lambda each, _: of[each])
 
     def _least_of(self, node: QueueNode) -> Step:
         """A queue's step with what it holds already: with a unit more it is no earlier."""

@@ -34,7 +34,10 @@ _FEW_COUNTED = 8  # so many changed rows are counted one by one, which costs as 
 
 
 class Ranking:
-    """The score of every node for a shape. Made by `ShapeTable`; pods of one shape share it."""
+    """The score of every node for a shape. Made by `ShapeTable`; pods of one shape share it.
+
+    gpus: (column, amount) of the GPUs that a pod asks for, if any.
+    """
 
     def __init__(self, shape: Shape, terms: NodeTerms, around: Surroundings, strategy: Strategy) -> None:
         self.shape = shape
@@ -46,7 +49,7 @@ class Ranking:
         # Upstream's scores always count what is preferred; ours put it first, where a pod prefers anything at all.
         self._wishes = shape.profile == KUBERNETES_PROFILE or shape.wants_company or bool(shape.spec.preferred_nodes)
         gpu_columns = nodes.gpu_columns() if shape.gpus else ()
-        self._gpus = next((each for each in shape.demand if each[0] in gpu_columns), None)
+        self.gpus = next((each for each in shape.demand if each[0] in gpu_columns), None)
         self._need: Ints = np.zeros((0, 1), np.int64)
         self._most = (-1, -1, 0)  # how many nodes hold at most, and of which nodes that was found
         self._rows_for_one = (-1, -1, 0)  # how many rows hold one, likewise
@@ -126,7 +129,7 @@ class Ranking:
 
     def best(self) -> int:
         """The row where a pod of this shape is placed best, or -1."""
-        few = self.few_rows() if self._gpus is not None else None
+        few = self.few_rows() if self.gpus is not None else None
         if few is not None and (not few or not (self.relations or self._prefers())):
             return self._best_of(few)
         self._repair()
@@ -141,9 +144,9 @@ class Ranking:
 
     def few_rows(self) -> Sequence[int] | None:
         """The only rows with as many free GPUs as a pod asks for, if they are few; None: any row may do."""
-        if self._gpus is None:
+        if self.gpus is None:
             return None
-        nodes, (column, amount) = self.nodes, self._gpus
+        nodes, (column, amount) = self.nodes, self.gpus
         return nodes.free_rows.at_least(column, amount, nodes.free[column][: nodes.count])
 
     def _best_of(self, rows: Sequence[int]) -> int:

@@ -6,17 +6,16 @@ are in it, and in each the pending classes that a larger share could help.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import TypeVar
 
+from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Unit
-from fairlead.core.preemption.search import by_upstream
+from fairlead.core.preemption.firsts import Entry, Firsts
 from fairlead.core.preemption.trial import Trial
-from fairlead.core.queues.order import QueueOrder
 from fairlead.core.queues.queue_node import Key, PendingClass, QueueNode, UnitKey, pending_class_of
-from fairlead.core.queues.requests import is_hopeless
 from fairlead.core.state.cluster import ClusterState
 
 _MOST = 256
@@ -65,37 +64,68 @@ def _next(heap: list[tuple[UnitKey, int, T]], key: Callable[[T], UnitKey]) -> T:
 
 
 class _Contender:
-    """A queue in the tournament. lines: of its own; below: the queues below it in which, or below which, something claims."""
+    """A queue in the tournament. entries: pending classes of its own, from the last one to the first, as long as none of their
+    units has found a place; lines: those of which one has; below: the queues below it in which, or below which, something claims.
 
-    __slots__ = ("above", "below", "lines", "node")
+    first: of it and those below it the one whose line is next. stale: whether what it holds may be another since that was found,
+    and its key. shares: the part of its deserved share that it would hold, by what is asked for.
+    """
 
-    def __init__(self, node: QueueNode, above: _Contender | None) -> None:
+    __slots__ = ("above", "below", "entries", "first", "lines", "names", "node", "shares", "stale")
+
+    def __init__(self, node: QueueNode, above: _Contender | None, names: frozenset[str] | None) -> None:
         self.node = node
         self.above = above
+        self.names = names
+        self.entries: list[Entry] = []
         self.lines: list[tuple[UnitKey, int, _Line]] = []
         self.below: list[tuple[Key, int, _Contender]] = []
+        self.first: _Contender | None = None
+        self.stale = False
+        self.shares: dict[Charge, float] = {}
+
+    def charged(self) -> None:
+        """What it holds, and its users hold of it, may be another."""
+        self.stale = True
+        self.shares.clear()
+        if self.entries:
+            key = self.node.unit_key
+            firsts = ((number, _first_of(unit)) for _, number, unit in self.entries)
+            self.entries = sorted(((key(unit), number, unit) for number, unit in firsts), reverse=True)
+
+    @property
+    def unit(self) -> Unit | None:
+        """The next of its own."""
+        if not self.lines:
+            return self.entries[-1][2] if self.entries else None
+        line = _next(self.lines, _Line.key)
+        return self.entries[-1][2] if self.entries and self.entries[-1] < self.lines[0][:2] else line.unit
 
 
 class _Tournament:
     """Whose turn it is. Keys only get worse while units are placed: what is out of date sinks when it is met at the top."""
 
-    def __init__(self, order: QueueOrder, waiting: list[list[_Line]]) -> None:
-        self._order = order
+    def __init__(self, state: ClusterState, waiting: Iterable[tuple[QueueNode, list[Entry]]]) -> None:
+        self._accounts = state.queues.accounts
+        self._fair = state.queues.fair
+        self._order = state.queues.waiting.order
         self._numbers = count()
         self._top: list[tuple[Key, int, _Contender]] = []
-        known: dict[QueueNode, _Contender] = {}
-        for lines in filter(None, waiting):
-            contender = self._contender(lines[0].queue, known)
-            contender.lines = [(line.key(), next(self._numbers), line) for line in lines]
-            heapify(contender.lines)
-        for contender in sorted(known.values(), key=lambda each: -len(each.node.path)):  # from below
+        self._known: dict[QueueNode, _Contender] = {}
+        self._pools = bool(state.queues.tree.pools.named)
+        self._version, self._place = self._accounts.version, self._accounts.charged.place
+        for node, entries in waiting:
+            if entries:
+                self._contender(node).entries = entries[::-1]
+        for contender in sorted(self._known.values(), key=lambda each: -len(each.node.path)):  # from below
             self._enter(contender)
 
-    def _contender(self, node: QueueNode, known: dict[QueueNode, _Contender]) -> _Contender:
-        found = known.get(node)
+    def _contender(self, node: QueueNode) -> _Contender:
+        found = self._known.get(node)
         if found is None:
-            above = self._contender(node.parent, known) if node.parent is not None else None
-            found = known[node] = _Contender(node, above)
+            above = self._contender(node.parent) if node.parent is not None else None
+            names = self._fair.names_that_count(node)
+            found = self._known[node] = _Contender(node, above, names)
         return found
 
     def _heap(self, contender: _Contender) -> list[tuple[Key, int, _Contender]]:
@@ -103,34 +133,74 @@ class _Tournament:
 
     def _enter(self, contender: _Contender) -> None:
         first = self._first(contender)
-        if first is not None:
-            key = self._order.key(contender.node, first.lines[0][2].unit)
-            heappush(self._heap(contender), (key, next(self._numbers), contender))
+        if first is not None and (unit := first.unit) is not None:
+            heappush(self._heap(contender), (self._key(contender, unit), next(self._numbers), contender))
 
     def next(self) -> _Contender | None:
-        """The queue whose line is next, `lines[0]`; None: nothing is left."""
+        """The queue whose line is next; None: nothing is left."""
         return self._pick(self._top)
 
     def served(self, contender: _Contender) -> None:
-        """The next of a queue was served, or is another: it, and those above it, are put in their places."""
+        """The next of a queue was served: it, and those above it, are put in their places."""
+        self._follow()
         each: _Contender | None = contender
         while each is not None:
-            heappop(self._heap(each))
-            self._enter(each)
+            heap, first = self._heap(each), self._first(each)
+            if first is None or (unit := first.unit) is None:
+                heappop(heap)
+            else:
+                heapreplace(heap, (self._key(each, unit), next(self._numbers), each))
             each = each.above
 
-    def add(self, contender: _Contender, line: _Line) -> None:
+    def take(self, contender: _Contender, unit: Unit) -> None:
+        """A queue's next, a unit, is served: what is behind it in its pending class comes only if it found a place."""
+        if contender.entries and contender.entries[-1][2] is unit:
+            _, number, _ = contender.entries.pop()
+            line = _Line(contender.node, unit)
+            if line.go_on():
+                self.add(contender, line, number)
+            return
+        _, number, line = heappop(contender.lines)
+        if line.go_on():
+            self.add(contender, line, number)
+
+    def add(self, contender: _Contender, line: _Line, number: int | None = None) -> None:
         """More waits in a queue; `served` puts it in its place."""
-        heappush(contender.lines, (line.key(), next(self._numbers), line))
+        heappush(contender.lines, (line.key(), next(self._numbers) if number is None else number, line))
+
+    def _follow(self) -> None:
+        """Note which queues hold something else."""
+        accounts = self._accounts
+        if accounts.version != self._version:
+            changed = accounts.charged.since(self._place)
+            for node in list(self._known) if changed is None else changed:
+                if (contender := self._known.get(node)) is not None:
+                    contender.charged()
+            self._version = accounts.version
+        self._place = accounts.charged.place
+
+    def _key(self, contender: _Contender, unit: Unit) -> Key:
+        """How a queue compares with its siblings, with a unit as its next."""
+        pending_class, node = unit.pending_class, contender.node
+        if self._pools or not isinstance(pending_class, PendingClass):
+            return self._order.key(node, unit)
+        names = contender.names
+        charge = pending_class.core_charge if names is None else pending_class.core_of(names)
+        share = contender.shares.get(charge)
+        if share is None:
+            share = contender.shares[charge] = self._fair.dominant_share(node, pending_class.core)
+        return self._order.key_of(node, unit, share)
 
     def _pick(self, heap: list[tuple[Key, int, _Contender]]) -> _Contender | None:
         while heap:
             key, number, contender = heap[0]
+            if not contender.stale:
+                return contender.first
             first = self._first(contender)
-            if first is None:
+            if first is None or (unit := first.unit) is None:
                 heappop(heap)
                 continue
-            present = self._order.key(contender.node, first.lines[0][2].unit)
+            present = self._key(contender, unit)
             if present == key:
                 return first
             heapreplace(heap, (present, number, contender))
@@ -138,38 +208,47 @@ class _Tournament:
 
     def _first(self, contender: _Contender) -> _Contender | None:
         """Of a queue and those below it the one whose line is next."""
-        own = _next(contender.lines, _Line.key).unit if contender.lines else None
+        own = contender.unit
         below = self._pick(contender.below) if own is None or not own.express else None
-        if below is not None and (own is None or below.lines[0][2].unit.express):
-            return below
-        return contender if own is not None else None
+        unit = below.unit if below is not None else None
+        contender.stale = False
+        if unit is not None and (own is None or unit.express):
+            contender.first = below
+        else:
+            contender.first = contender if own is not None else None
+        return contender.first
+
+
+def _first_of(unit: Unit) -> Unit:
+    """The first of a unit's pending class by now."""
+    pending_class = pending_class_of(unit)
+    return unit if pending_class is None else pending_class.first() or unit
 
 
 def claimants(trial: Trial) -> Iterator[Unit]:
     """What waits in other queues, as it would be served: what is to be tried in this pass, then what was refused before.
 
     Queue by queue, in each by place. The next of a pending class comes only if the one before it found a place, members beyond
-    their gang's minimum only if that did.
+    their gang's minimum only if that did. None of a queue in which none is entitled to take from others: what is placed meanwhile
+    makes none more entitled.
     """
     state = trial.state
+    firsts = state.caches.get(Firsts)
+    firsts.follow()
     for refused in (False, True):
-        queues = [[_Line(node, first) for first in _firsts(trial, node, refused=refused)] for node in trial.queues()]
+        queues = [(node, firsts.of(node, refused=refused)) for node in trial.queues() if trial.may_claim(node)]
         yield from _in_turn(state, queues)
 
 
-def _in_turn(state: ClusterState, waiting: list[list[_Line]]) -> Iterator[Unit]:
+def _in_turn(state: ClusterState, waiting: Iterable[tuple[QueueNode, list[Entry]]]) -> Iterator[Unit]:
     """The units of pending classes, queue by queue, as they would be served."""
-    tournament = _Tournament(state.queues.waiting.order, waiting)
-    while (contender := tournament.next()) is not None:
-        _, number, line = contender.lines[0]
-        yield line.unit
-        later = _later(state, line.unit)
-        if line.go_on():
-            heapreplace(contender.lines, (line.key(), number, line))
-        else:
-            heappop(contender.lines)
+    tournament = _Tournament(state, waiting)
+    while (contender := tournament.next()) is not None and (unit := contender.unit) is not None:
+        yield unit
+        later = _later(state, unit)
+        tournament.take(contender, unit)
         for first in later:
-            tournament.add(contender, _Line(line.queue, first))
+            tournament.add(contender, _Line(contender.node, first))
         tournament.served(contender)
 
 
@@ -192,21 +271,3 @@ def _later(state: ClusterState, unit: Unit) -> list[Unit]:
         each.pending_class = pending_class
         pending_class.add(each)
     return [first for pending_class in pending_classes.values() if (first := pending_class.first()) is not None]
-
-
-def _firsts(trial: Trial, node: QueueNode, *, refused: bool) -> Iterator[Unit]:
-    """The first of each pending class of a queue that a larger share could help. refused: of those that were, or the others.
-
-    None where no class of the queue is entitled to take from others: what is placed meanwhile makes none more entitled.
-    """
-    if not trial.may_claim(node):
-        return
-    is_refused = trial.state.queues.waiting.is_refused
-    for pending_class in node.pending_classes.values():
-        if not pending_class.waiting or is_refused(pending_class) is not refused or is_hopeless(pending_class):
-            continue
-        first = pending_class.first()
-        if first is None or by_upstream(first) or first.tasks[0].pod.never_preempts:
-            continue
-        if node.blocked is None or first.rank <= node.blocked:
-            yield first

@@ -8,7 +8,7 @@ the user who takes ends with no more than the user who gives. Where different pr
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -427,6 +427,23 @@ class PreemptionPolicy:
         if any(count and each < priority for each, count in self.queue.priorities.items()):
             return True
         return bool(self.state.pods.elastic or self.service.levels or self.service.scope != "Queue")
+
+
+def may_lend(preemption: PreemptionPolicy) -> Iterator[QueueNode]:
+    """The queues from which a unit may reclaim, and perhaps others, some more than once.
+
+    All from them up to the sibling of one on its queue's path hold more than they should, and its own up to that one would not,
+    or not without what may be evicted.
+    """
+    if not preemption.entitled:
+        return
+    known = preemption.state.queues.lenders
+    for mine in preemption.queue.path:
+        guaranteed = preemption.may_be_guaranteed(mine)
+        if guaranteed or preemption.may_stay_within(mine):
+            for by_quota in (False, True) if guaranteed else (False,):
+                for _, lenders in known.beside(mine, by_quota=by_quota):
+                    yield from lenders
 
 
 def share_due(state: ClusterState, unit: Unit) -> float:

@@ -7,12 +7,14 @@ queue a lender. Then queues that were left out may not be in vain any more, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Unit
-from fairlead.core.preemption.policy import PreemptionPolicy
+from fairlead.core.preemption.few_rows import FewRows
+from fairlead.core.preemption.policy import PreemptionPolicy, may_lend
 from fairlead.core.queues.entitlement import beyond_quota
 from fairlead.core.queues.queue_node import PendingClass, QueueNode, pending_class_of
 from fairlead.core.state.cluster import ClusterState
@@ -37,6 +39,25 @@ class Claiming:
         return known
 
 
+class _May(NamedTuple):
+    """Whether anything in a queue may be entitled to more, by what waited, and what it held, then."""
+
+    may: bool
+    alike: tuple[frozenset[str], list[list[PendingClass]]] | None
+    held: list[int]
+
+
+class _Claim:
+    """Of what is alike in a queue: whether one may be tried at all, and reclaim from a queue (None: not asked yet)."""
+
+    __slots__ = ("permitted", "preemption", "reclaims")
+
+    def __init__(self, preemption: PreemptionPolicy) -> None:
+        self.preemption = preemption
+        self.permitted = preemption.entitled or not preemption.state.queues.fair.scarce(preemption.queue)
+        self.reclaims: bool | None = None if preemption.entitled else False
+
+
 class _OfDivision:
     """The same by one division of shares."""
 
@@ -45,7 +66,8 @@ class _OfDivision:
         self.share = state.queues.fair.share
         self.tree_version = state.queues.tree.version
         self._names: dict[QueueNode, frozenset[str]] = {}
-        self._may: dict[QueueNode, tuple[list[list[PendingClass]], bool]] = {}  # of what waited
+        self._may: dict[QueueNode, _May] = {}
+        self._charged: dict[QueueNode, None] = {}  # those that may hold something else since they were asked about
         self._place = (-1, 0)  # in the changes of what queues hold
 
     def names_of(self, node: QueueNode) -> frozenset[str]:
@@ -57,17 +79,50 @@ class _OfDivision:
 
     def may_claim(self, node: QueueNode) -> bool:
         """Whether anything that waits in a queue may be entitled to more."""
+        self._follow()
+        known = self._may.get(node)
+        return known.may if known is not None and self._holds(known, node) else self._ask(node)
+
+    def claiming(self) -> list[QueueNode]:
+        """The queues in which anything that waits may be entitled to more."""
+        self._follow()
+        found, known_of = [], self._may
+        for node in self._state.queues.queues.values():
+            if node.pods_waiting:
+                known = known_of.get(node)
+                if known.may if known is not None and self._holds(known, node) else self._ask(node):
+                    found.append(node)
+        return found
+
+    def _follow(self) -> None:
         charged = self._state.queues.accounts.charged
         if self._place != charged.place:
             changed = charged.since(self._place)
             self._place = charged.place
-            for each in list(self._may) if changed is None else changed:
-                self._may.pop(each, None)
-        groups, known = node.alike_in(self.names_of(node)), self._may.get(node)
-        if known is None or known[0] is not groups:
-            found = any(may_claim(self._state, node, each.core_charge) for group in groups for each in group)
-            known = self._may[node] = groups, found
-        return known[1]
+            self._charged.update(dict.fromkeys(self._may if changed is None else changed))
+
+    def _holds(self, known: _May, node: QueueNode) -> bool:
+        """Whether what was found of a queue holds still: it may have been charged for what was taken back since."""
+        if known.alike is not node.alike:
+            return False
+        if node not in self._charged:
+            return True
+        if known.held != self._held(node):
+            return False
+        del self._charged[node]
+        return True
+
+    def _held(self, node: QueueNode) -> list[int]:
+        """What a queue holds of what is scarce for it."""
+        used = node.used
+        return [used.get(name, 0) for name in self.share.get(node.name, ())]
+
+    def _ask(self, node: QueueNode) -> bool:
+        groups = node.alike_in(self.names_of(node))
+        may = any(may_claim(self._state, node, each.core_charge) for group in groups for each in group)
+        self._charged.pop(node, None)
+        self._may[node] = _May(may, node.alike, self._held(node))
+        return may
 
 
 class Trial:
@@ -97,7 +152,8 @@ class Trial:
         self._has_place: set[Ranking] = set()  # as things stand
         self._by_class = state.queues.tree.by_row  # what is charged depends on the node, too
         self._claiming = state.caches.get(Claiming).of(state)
-        self._claims: dict[QueueNode, dict[PendingClass | tuple[QueueNode, Charge], tuple[bool, bool]]] = {}  # by root
+        self._claims: dict[QueueNode, dict[PendingClass | tuple[QueueNode, Charge], _Claim]] = {}  # by root
+        self._placeless: dict[int, list[PendingClass]] = {}  # by `id`: groups of classes of which none has a place
         state.queues.lenders.follow()
         self._rises = state.queues.lenders.rises
 
@@ -105,24 +161,32 @@ class Trial:
 
     def queues(self) -> list[QueueNode]:
         """Those in which something waits that may reclaim, but for those in which that is in vain."""
-        own = self.own
-        waiting = [
-            node
-            for node in self.state.queues.queues.values()
-            if node.pods_waiting and node not in own.path and own not in node.path
-        ]
         if self.all_queues:
-            return waiting
+            return self._beside(node for node in self.state.queues.queues.values() if node.pods_waiting)
         if not self._sorted:
             self._sorted, self._tried, self._left_out = True, [], []
-            for node in waiting:
+            nodes = self._may_claim()
+            self._compare_rows(nodes)
+            for node in nodes:
                 (self._left_out if self._is_vain(node) else self._tried).append(node)
         return list(self._tried)
+
+    def _may_claim(self) -> list[QueueNode]:
+        """Those in which anything that waits may be entitled to more."""
+        if self._by_class:
+            return self._beside(node for node in self.state.queues.queues.values() if node.pods_waiting)
+        return self._beside(self._claiming.claiming())
+
+    def _beside(self, nodes: Iterable[QueueNode]) -> list[QueueNode]:
+        """Those that are neither the queue itself, nor above it, nor below it."""
+        own = self.own
+        return [node for node in nodes if node not in own.path and own not in node.path]
 
     def placed(self, unit: Unit) -> None:
         """A unit that waits has found a free place."""
         state = self.state
-        self.no_places = self._sorted = False
+        self.no_places = False
+        self._sorted = self._sorted and self.all_queues
         self._has_place.clear()
         self._more = self._more or bool(unit.later)
         state.queues.lenders.follow()
@@ -135,14 +199,27 @@ class Trial:
         else:
             self._rises = state.queues.lenders.rises
             self._claims.clear()
+            if self.all_queues:
+                self._tried, self._left_out = [*self._tried, *self._left_out], []
             claiming = (each for each in self._left_out if self.may_claim(each))
-            self.stale = any(self._reclaims(group) for each in claiming for group in self._groups(each))
-        self.over = not self.all_queues and not self._more and self._none_is_left()
+            self.stale = any(self._any_reclaims(group) for each in claiming for group in self._groups(each))
+        self.over = not self._more and self._none_is_left()
 
     def _none_is_left(self) -> bool:
+        if self.all_queues and not self._sorted:
+            self._sorted, self._tried, self._left_out = True, self._may_claim(), []
+        compared = False
         while self._tried and self._is_vain(self._tried[-1]):
             self._left_out.append(self._tried.pop())
+            if not compared:
+                compared = True
+                self._compare_rows(self._tried)
         return not self._tried
+
+    def _compare_rows(self, nodes: Iterable[QueueNode]) -> None:
+        """Find groups of queues for which few rows have any free GPUs, and none of these enough."""
+        if not self._by_class:
+            self._placeless |= self.state.caches.get(FewRows).without_place(nodes)
 
     def may_claim(self, node: QueueNode) -> bool:
         """Whether anything that waits in a queue may be entitled to more: if not, all of it is in vain."""
@@ -157,8 +234,10 @@ class Trial:
         return not self.may_claim(node) or all(self._is_group_in_vain(group) for group in self._groups(node))
 
     def _is_in_vain(self, pending_class: PendingClass) -> bool:
-        permitted, reclaims = self._claims_of(pending_class)
-        return not permitted or (not reclaims and self._gets_no_place(pending_class))
+        claim = self._claim_of(pending_class)
+        if claim is None or not claim.permitted:
+            return True
+        return not claim.reclaims and self._gets_no_place(pending_class) and not self._reclaims(claim)
 
     def _groups(self, node: QueueNode) -> list[list[PendingClass]]:
         """What waits in a queue, together what shares and quotas treat alike."""
@@ -166,16 +245,31 @@ class Trial:
             return [[each] for each in node.pending_classes.values() if each.waiting]
         return node.alike_in(self._claiming.names_of(node))
 
-    def _reclaims(self, group: list[PendingClass]) -> bool:
+    def _any_reclaims(self, group: list[PendingClass]) -> bool:
         first = _one_of(group)
-        return first is not None and self._claims_of(first)[1]
+        claim = self._claim_of(first) if first is not None else None
+        return claim is not None and claim.permitted and self._reclaims(claim)
 
     def _is_group_in_vain(self, group: list[PendingClass]) -> bool:
-        first = _one_of(group)
-        if first is None:
+        whose = _one_of(group)
+        first = whose.first() if whose is not None else None
+        claim = self._claim_of(whose) if whose is not None else None
+        if first is None or claim is None or not claim.permitted:
             return True
-        permitted, reclaims = self._claims_of(first)
-        return not permitted or (not reclaims and all(self._gets_no_place(each) for each in group))
+        if claim.reclaims:
+            return False
+        if id(group) not in self._placeless:
+            if not self._keeps_none(first, group) and not all(self._gets_no_place(each) for each in group):
+                return False
+            if not self._by_class:
+                self._placeless[id(group)] = group
+        return not self._reclaims(claim)
+
+    def _keeps_none(self, first: Unit, group: list[PendingClass]) -> bool:
+        """Whether a group may keep no place, as all of it would go beyond its queue's quota: what is alike does, or does not."""
+        if self.borrowing or not self.state.queues.fair.disputed <= self._claiming.names_of(group[0].queue):
+            return False
+        return goes_beyond(self.state, first)
 
     def _gets_no_place(self, pending_class: PendingClass) -> bool:
         """Whether none of a class has a place, or may keep one, by itself; if limits do not stop all its users anyway."""
@@ -205,25 +299,27 @@ class Trial:
         rows = ranking.few_rows()
         return ranking.best() >= 0 if rows is None else any(ranking.fits_alone(row) for row in rows)
 
-    def _claims_of(self, pending_class: PendingClass) -> tuple[bool, bool]:
-        """Whether one of a class may be tried at all, and whether there is a queue from which it may reclaim."""
+    def _claim_of(self, pending_class: PendingClass) -> _Claim | None:
+        """Whether one of a class may be tried at all, and reclaim; None: it may not."""
         node = pending_class.queue
         claims = self._claims.setdefault(node.path[-1], {})
         key = pending_class if self._by_class else (node, pending_class.core_of(self._claiming.names_of(node)))
         known = claims.get(key)
         if known is None:
             if not may_claim(self.state, node, pending_class.core_charge):
-                return False, False
+                return None
             unit = pending_class.first()
             if unit is None:
-                return False, False  # limits stop all its users
-            known = claims[key] = self._ask(PreemptionPolicy(self.state, unit))
+                return None  # limits stop all its users
+            known = claims[key] = _Claim(PreemptionPolicy(self.state, unit))
         return known
 
-    def _ask(self, preemption: PreemptionPolicy) -> tuple[bool, bool]:
-        if not preemption.entitled:
-            return not self.state.queues.fair.scarce(preemption.queue), False
-        return True, any(preemption.reclaims_from(each) for each in self.lenders(preemption))
+    def _reclaims(self, claim: _Claim) -> bool:
+        """Whether there is a queue from which it may reclaim; it is permitted."""
+        if claim.reclaims is None:
+            preemption = claim.preemption
+            claim.reclaims = any(preemption.reclaims_from(each) for each in self.lenders(preemption))
+        return claim.reclaims
 
     def lenders(self, preemption: PreemptionPolicy) -> Iterator[QueueNode]:
         """Those from which a unit's queue may reclaim at all: all from them up to its sibling hold more than they should."""
@@ -254,18 +350,7 @@ def goes_beyond(state: ClusterState, unit: Unit) -> bool:
 
 def may_reclaim(preemption: PreemptionPolicy) -> bool:
     """Whether there is a queue from which a unit may reclaim something now."""
-    if not preemption.entitled:
-        return False
-    known = preemption.state.queues.lenders
-    for mine in preemption.queue.path:
-        guaranteed = preemption.may_be_guaranteed(mine)
-        if not guaranteed and not preemption.may_stay_within(mine):
-            continue
-        for by_quota in (False, True) if guaranteed else (False,):
-            for _, lenders in known.beside(mine, by_quota=by_quota):
-                if any(preemption.may_reclaim_from(lender) for lender in lenders):
-                    return True
-    return False
+    return any(preemption.may_reclaim_from(lender) for lender in may_lend(preemption))
 
 
 def may_claim(state: ClusterState, node: QueueNode, charge: Charge) -> bool:

@@ -16,7 +16,7 @@ from fairlead.core.pods.tasks import TaskState
 from fairlead.core.preemption.cycles import preemption_classes
 from fairlead.core.preemption.listing import VictimLists
 from fairlead.core.preemption.planned_victims import PlannedVictims
-from fairlead.core.preemption.policy import PreemptionPolicy
+from fairlead.core.preemption.policy import PreemptionPolicy, may_lend
 from fairlead.core.preemption.victim import Kind, Order, Preemptible
 
 if TYPE_CHECKING:
@@ -238,8 +238,6 @@ class VictimTable:
 
 def _queues_near(preemption: PreemptionPolicy) -> frozenset[str] | None:
     """The queues of which a unit may preempt anything at all, and perhaps others; None: any may be one."""
-    state, own = preemption.state, preemption.queue
-    if preemption.express or preemption_classes(state).wide:
+    if preemption.express or preemption_classes(preemption.state).wide:
         return None
-    lenders = state.queues.lenders.beside_any(own.path if preemption.entitled else ())
-    return frozenset((own.name, *(lender.name for lender in lenders)))
+    return frozenset((preemption.queue.name, *(lender.name for lender in may_lend(preemption))))

@@ -76,6 +76,11 @@ class BackoffClasses:
 
     # -- eligible ------------------------------------------------------------------------------
 
+    def is_open(self, node: QueueNode) -> bool:
+        """Whether anything of a queue may be eligible."""
+        lines = self._lines.get(node)
+        return lines is not None and lines.open
+
     def is_eligible(self, pending_class: PendingClass) -> bool:
         """Whether a class is in backoff and is still to be tried in this pass, if a row holds it then."""
         return pending_class in self and self._lines[pending_class.queue].is_eligible(pending_class)

@@ -93,13 +93,6 @@ class Lenders:
                     return True
         return False
 
-    def beside_any(self, path: Iterable[QueueNode]) -> Iterator[QueueNode]:
-        """All that lend beside one of some queues, by shares or by quotas; some more than once."""
-        for mine in path:
-            for by_quota in (False, True):
-                for _, lenders in self.beside(mine, by_quota=by_quota):
-                    yield from lenders
-
     def follow(self) -> _Found:
         """Bring what is remembered up to date with what queues hold now."""
         fair, tree, accounts = self._fair, self._tree, self._accounts

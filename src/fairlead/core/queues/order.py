@@ -130,18 +130,6 @@ class QueueOrder:
         steps = tuple(self._step(each, unit, share or self._share) for each in reversed(node.path))
         return steps[0][0], not unit.express, steps
 
-    def goes_before(self, node: QueueNode, unit: Unit, position: QueuePosition) -> bool:
-        """Whether the position of a queue with a unit as its head comes before another: compared step by step, from the root."""
-        priority, plain, steps = position
-        mine = -node.path[-1].policy.priority, not unit.express
-        if mine != (priority, plain):
-            return mine < (priority, plain)
-        for each, theirs in zip(reversed(node.path), steps, strict=False):
-            step = self._step(each, unit, self._share)
-            if step != theirs:
-                return step < theirs
-        return len(node.path) < len(steps)
-
     def _put(self, node: QueueNode) -> None:
         """Put a queue among its siblings anew."""
         head = self._find_head(node)
@@ -169,8 +157,13 @@ class QueueOrder:
 
     def key(self, node: QueueNode, head: Unit) -> Key:
         """How a queue compares with its siblings, with a unit as its head."""
+        return self.key_of(node, head, self._share(node, head))
+
+    @staticmethod
+    def key_of(node: QueueNode, head: Unit, share: float) -> Key:
+        """The same where the part of its deserved share is known."""
         priority, rank = -node.policy.priority, head.rank
-        step = priority, self._share(node, head), -node.guarantee, rank.created, head.tasks[0].pod.uid
+        step = priority, share, -node.guarantee, rank.created, head.tasks[0].pod.uid
         return priority if node.parent is None else 0, not head.express, step
 
     def _pick(self, heap: list[Entry]) -> Unit | None:

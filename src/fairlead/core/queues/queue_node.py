@@ -257,6 +257,7 @@ class QueueNode:
         self.listed = 0  # which entry in its parent's heap is its own; 0: none
         self.head: Unit | None = None  # the unit that is served next of it and those below it, if it was not touched since
         self.touched = True
+        self.stamp = 0  # another whenever something waits in it, is refused or is let go on
         self.below: list[Entry] = []  # its children, as `core.order` keeps them
         self.guarantee = 0.0  # the largest part of all that there is of a resource that its quota is
 
@@ -323,6 +324,7 @@ class QueueNode:
 
     def touch(self) -> None:
         """What it holds, or what waits in it, has changed: for those above it, too, another unit may be next."""
+        self.stamp += 1
         for node in self.path:
             node.touched = True
 

@@ -255,6 +255,13 @@ class FairShares:
                 top = max(top, self._of_cluster(resource, held))
         return 1 + top
 
+    def names_that_count(self, node: QueueNode) -> frozenset[str] | None:
+        """The resources that decide a queue's dominant share, whatever it holds; None: those that are offered do."""
+        scarce = self.entitled.get(node.name)
+        if scarce:
+            return frozenset(scarce)
+        return frozenset(node.quota) if any(node.quota.values()) else None
+
     def dominant_share_with(self, node: QueueNode, unit: Unit) -> float:
         """The same with a unit of it, or of a queue below it, placed."""
         pending_class = unit.pending_class
