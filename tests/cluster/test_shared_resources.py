@@ -37,7 +37,8 @@ def test_what_a_pod_takes():
 
 
 def test_what_a_pool_declares():
-    assert pool("a", storage_bandwidth="40G", none=0).shared == (("storage-bandwidth", 40 * 10**9),)
+    """A name with 0 is declared, too: where pools overlap, no pod gets any of it in this one."""
+    assert pool("a", storage_bandwidth="40G", none=0).shared == (("none", 0), ("storage-bandwidth", 40 * 10**9))
     with pytest.raises(QuantityError, match="sharedResources: storage: '4Q' is not a quantity"):
         pool("a", storage="4Q")
 

@@ -4,6 +4,7 @@ The judge of the random worlds reads objects and bindings only: which pods name 
 """
 
 import random
+from itertools import combinations
 
 import msgspec
 import pytest
@@ -126,6 +127,19 @@ def test_nothing_else_comes_beside_it(other):
     start(state)
     state.upsert_pod(other)
     assert start(state, 2.0) == {}
+    invariants.check(state)
+
+
+def test_a_gang_of_profile_kubernetes_gets_no_more_gpus_than_pairs_leave():
+    """Halves of GPUs take nothing of the amount that this profile counts: of four GPUs one is in use."""
+    state = world(agents(gpus=4), groups=[group("g", 2)])
+    state.upsert_pod(small("a"))
+    start(state)
+    for number in range(2):
+        state.upsert_pod(pod(f"g-{number}", gpus=2, group="g", profile=KUBERNETES_PROFILE))
+    assert start(state, 2.0) == {}
+    end(state, "a")
+    assert set(start(state, 3.0)) == {"g-0", "g-1"}
     invariants.check(state)
 
 
@@ -375,6 +389,57 @@ def test_a_scheduler_that_begins_anew_finds_the_pairs():
             fresh.upsert_pod(asked(each))
         assert pairs_in(fresh) == pairs
         invariants.check(fresh)
+
+
+def test_pods_that_were_counted_while_their_node_had_too_few_gpus_are_no_partners():
+    """A scheduler that begins while a node reports half of its GPUs knows who shares one all the same, also once it has all."""
+    state = world(agents(gpus=4))
+    for name in ("a", "b", "c", "d", "e"):
+        state.upsert_pod(small(name))
+    start(state)
+    pairs = pairs_in(state)
+    partner = next(task.pod.partner for task in state.tasks.values() if task.pod.partner != ALONE)
+    pods = [task.pod for task in state.tasks.values()]
+    for seed in range(20):
+        random.Random(seed).shuffle(pods)
+        fresh = world(agents(gpus=2))
+        for each in pods:
+            fresh.upsert_pod(asked(each))
+        mates = {uid: fresh.nodes.partners.mate(task, 0) for uid, task in fresh.tasks.items()}
+        assert {uid: mate.pod.uid for uid, mate in mates.items() if mate is not None} == {partner: "uid-e", "uid-e": partner}
+        for each in agents(gpus=4):
+            fresh.upsert_node(each)
+        assert pairs_in(fresh) == pairs
+        invariants.check(fresh)
+
+
+def test_a_gpu_that_is_free_by_the_count_is_not_when_pods_are_crowded():
+    """Of four pods alone on a node that reports two GPUs, two end: the others have one each."""
+    state = world(agents(gpus=4))
+    for name in ("a", "b", "c", "d"):
+        state.upsert_pod(small(name))
+    start(state)
+    pods = [asked(task.pod) for task in state.tasks.values()]
+    for gone in combinations(("a", "b", "c", "d"), 2):
+        fresh = world(agents(gpus=2))
+        for each in pods:
+            fresh.upsert_pod(each)
+        for name in gone:
+            end(fresh, name)
+        fresh.upsert_pod(small("late"))
+        assert start(fresh, 2.0)["late"] != ALONE
+        invariants.check(fresh)
+
+
+def test_parts_of_gpus_counted_into_debt_have_their_own_gpus_again():
+    """Fractions that were seen while a device plugin reported fewer GPUs: those that it reports again are not all free."""
+    pods = [pod(f"p{number}", milli=750, at="n0") for number in range(3)]
+    state = world(agents(gpus=1), classes=(), pods=pods)
+    for each in agents(gpus=4):
+        state.upsert_node(each)
+    state.upsert_pod(pod("two", gpus=2))
+    assert start(state) == {}
+    invariants.check(state)
 
 
 def pairs_in(state):

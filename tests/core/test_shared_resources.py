@@ -55,6 +55,13 @@ def used(state, name="a"):
 # -- places ----------------------------------------------------------------------------------------
 
 
+def test_where_pools_overlap_no_pod_gets_what_one_of_them_has_none_of():
+    state = world(taking("p", 1), pools=[pool("a", storage_bandwidth=40), pool("none", label="a", storage_bandwidth=0)])
+    assert placed(run(state, 1.0)) == {}
+    state.upsert_pool(pool("none", label="a", storage_bandwidth=2))
+    assert set(placed(run(state, 2.0))) == {"p"}
+
+
 def test_pods_of_a_pool_together_take_no_more_than_it_has():
     state = world(*(taking(f"p{number}", 15) for number in range(3)))
     decided = settle(state, 1.0)

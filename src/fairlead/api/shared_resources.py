@@ -27,6 +27,12 @@ def names_rule(given: str) -> str:
     return f"{given}.all(name, name.matches('^{NAME}$'))"
 
 
+def declared(given: Mapping[str, str | float]) -> Amounts:
+    """What a pool has: a name with 0 is declared, and no pod gets any of it there. Raises `QuantityError`."""
+    found = dict(amounts(given))
+    return tuple((name, found.get(name, 0)) for name in sorted(given))
+
+
 def amounts(given: Mapping[str, str | float]) -> Amounts:
     """What some quantities by name mean. Raises `QuantityError`."""
     if len(given) > MOST:

@@ -207,7 +207,7 @@ def node_pool(view: views.NodePool) -> NodePool:
         if twice is not None:
             raise QuantityError(f"topologyLevels: two levels have the {field} {twice!r}")
     try:
-        shared = shared_resources.amounts(view.spec.shared_resources or {})
+        shared = shared_resources.declared(view.spec.shared_resources or {})
     except QuantityError as error:
         raise QuantityError(f"sharedResources: {error}") from error
     return NodePool(view.metadata.name, _selected(view.spec.node_selector, "nodeSelector"), levels, shared)

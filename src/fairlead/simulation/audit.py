@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,7 +20,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.cluster import translate
 from fairlead.cluster.kinds import POD_GROUP, QUEUE, Watch, watched
 from fairlead.cluster.port import ClusterEvent, DevicesKnown, Synced
-from fairlead.cluster.simulated.kubelet import amounts, requests_of
+from fairlead.cluster.simulated.kubelet import amounts
 from fairlead.cluster.simulated.resources import NODES, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
 from fairlead.cluster.translate import Translator
@@ -35,8 +35,9 @@ from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.snapshot import snapshot
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.outputs import Output
+from fairlead.simulation.neighbours.agents import HALF, held_by, partner_of
 from fairlead.simulation.workload import RULE_LABEL
-from fairlead.simulation.world import GPU, Process, World
+from fairlead.simulation.world import GPU, REPLICAS_LABEL, Process, World
 from fairlead.simulation.writes import Writes
 
 LATE = 270.0
@@ -53,13 +54,14 @@ class Auditor:
         self.world = world
         self.violations: list[str] = []
         self._walks: WeakKeyDictionary[object, invariants.Walk] = WeakKeyDictionary()  # by core
+        self.judges: list[Callable[[ClusterState], Iterable[str]]] = []  # asked of the live state, and of one rebuilt
         self.bindings = 0
         self.changed_at = 0.0  # when something other than a lease or an event was written
         self._store = world.api.store
         self._hash = hashlib.sha256()
         self._bound: dict[str, str] = {}  # uid -> node
         self._used: dict[str, Counter[str]] = defaultdict(Counter)
-        self._held: dict[str, tuple[str, tuple[tuple[str, int], ...], str]] = {}  # uid -> node, requests, queue
+        self._held: dict[str, tuple[str, tuple[tuple[str, int], ...], str, int]] = {}  # uid -> node, requests, queue, its charge
         self._outside: dict[str, float] = {}  # node -> when an outsider changed it
         self._edited: dict[str, float] = {}  # queue -> when its limit was edited
         self._queue_used: Counter[str] = Counter()
@@ -80,6 +82,10 @@ class Auditor:
     def disturbed(self, node: str) -> None:
         """An outsider changed what a node holds or offers."""
         self._outside[node] = self.world.clock.now()
+
+    def calm(self, node: str) -> bool:
+        """Whether what the scheduler knows of a node cannot be older than what an outsider changed there."""
+        return self.world.clock.now() - self._outside.get(node, -LATE) >= LATE
 
     def edited(self, queue: str) -> None:
         """An administrator edited a queue's limit."""
@@ -119,33 +125,39 @@ class Auditor:
     def _free(self, uid: str) -> None:
         held = self._held.pop(uid, None)
         if held is not None:
-            node, requests, queue = held
+            node, requests, queue, charge = held
             for resource, amount in requests:
                 self._used[node][resource] -= amount
-                if resource == GPU:
-                    self._queue_used[queue] -= amount * WHOLE
+            self._queue_used[queue] -= charge
 
     def _bind(self, key: Key, pod: Object, node: str) -> None:
         uid = pod["metadata"]["uid"]
-        requests = requests_of(pod)
+        requests = held_by(pod)
         ours = pod["spec"].get("schedulerName") in names.SCHEDULERS
         queue = (pod["metadata"].get("labels") or {}).get(names.QUEUE_LABEL, key[0]) if ours else ""
         self._bound[uid] = node
-        self._held[uid] = (node, requests, queue)
+        charge = self._charge(pod, node, requests) if ours else 0
+        self._held[uid] = (node, requests, queue, charge)
         for resource, amount in requests:
             self._used[node][resource] += amount
-            if resource == GPU and ours:
-                self._queue_used[queue] += amount * WHOLE
+        self._queue_used[queue] += charge
         if not ours:
             self.disturbed(node)
             return
         self.bindings += 1
         self._judge_node(key, node, requests)
         self._judge_rule(key, pod, node)
-        self._judge_queue(key, queue, requests)
+        self._judge_queue(key, queue, charge)
+
+    def _charge(self, pod: Object, node: str, requests: tuple[tuple[str, int], ...]) -> int:
+        """Thousandths of GPUs that its queue is charged: half of one that it may share, and of a replica its part."""
+        record = self._store.get(NODES, ("", node))
+        labels = (record.object["metadata"].get("labels") or {}) if record is not None else {}
+        whole = WHOLE // int(labels.get(REPLICAS_LABEL, 1)) * dict(requests).get(GPU, 0)
+        return whole + (HALF if partner_of(pod) else 0)
 
     def _judge_node(self, key: Key, node: str, requests: tuple[tuple[str, int], ...]) -> None:
-        if self.world.clock.now() - self._outside.get(node, -LATE) < LATE:
+        if not self.calm(node):
             return
         record = self._store.get(NODES, ("", node))
         if record is None:
@@ -172,11 +184,11 @@ class Auditor:
             ):
                 self.wrong(f"pod {key} is bound to {node} beside {namespace}/{name}, against rule {rule!r}")
 
-    def _judge_queue(self, key: Key, queue: str, requests: tuple[tuple[str, int], ...]) -> None:
+    def _judge_queue(self, key: Key, queue: str, charge: int) -> None:
         record = self._store.get(_QUEUES, ("", queue))
         if record is None or self.world.clock.now() - self._edited.get(queue, -LATE) < LATE:
             return
-        if not any(resource == GPU for resource, _ in requests):
+        if not charge:
             return
         for each in record.object["spec"].get("resources") or ():
             limit = each.get("limit")
@@ -199,6 +211,10 @@ class Auditor:
         self._known(process)
         fresh = self._fresh(process)
         self._same(process.core.state, fresh.state)
+        for judge in self.judges:
+            for what, state in (("", process.core.state), ("rebuilt: ", fresh.state)):
+                for message in judge(state):
+                    self.wrong(f"settled: {what}{message}")
         self._conserves(process.core.state, fresh, process.client.clock())
 
     def _gangs(self) -> None:
@@ -229,7 +245,7 @@ class Auditor:
         for key, record in self._store.records(NODES):
             offered = amounts(record.object["status"].get("allocatable"))
             running: Counter[str] = Counter()
-            for node, requests, _ in self._held.values():
+            for node, requests, *_ in self._held.values():
                 if node == key[1]:
                     for resource, amount in requests:
                         running[resource] += amount

@@ -26,6 +26,10 @@ from fairlead.simulation.audit import LATE, Auditor
 from fairlead.simulation.device_audit import DeviceAuditor
 from fairlead.simulation.device_storms import DeviceStorms
 from fairlead.simulation.device_work import install, with_claims
+from fairlead.simulation.neighbours import plan as plans
+from fairlead.simulation.neighbours.agents import Agents
+from fairlead.simulation.neighbours.audit import NeighbourAuditor
+from fairlead.simulation.neighbours.storms import NeighbourStorms
 from fairlead.simulation.researchers import Researchers
 from fairlead.simulation.schedulers import POLICY, Schedulers
 from fairlead.simulation.storms import Storms
@@ -44,7 +48,10 @@ _DRAIN = 96 * _HOUR  # in which whatever was submitted must come to its end, in 
 
 
 class Outcome(msgspec.Struct):
-    """What a run came to. digest: equal for equal runs. devices: counts of claims and drivers, where nodes have devices."""
+    """What a run came to. digest: equal for equal runs. devices: counts of claims and drivers, where nodes have devices.
+
+    neighbours: counts of what concerns those beside a pod, on days that have any of it.
+    """
 
     seed: int
     virtual_hours: float
@@ -61,6 +68,7 @@ class Outcome(msgspec.Struct):
     digest: str
     wall_seconds: float
     devices: dict[str, int] = {}
+    neighbours: dict[str, int] = {}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,11 +143,24 @@ class Run:
             self.auditor.watch(CLAIMS, SLICES)
             self.device_auditor = DeviceAuditor(self.world.api.store, self.world.clock.now, self.auditor.wrong, late=LATE)
             install(self.world, settings.devices)
+        self.plan_of_neighbours = plans.drawn(seed, lasting=settings.workload == "aijobs")
+        if self.plan_of_neighbours.any:
+            plans.install(self.plan_of_neighbours, self.world)
         self.users = self._users()
         events = seed % 25 == 0  # they are a third of all writes
         self.schedulers = Schedulers(self.world, self.auditor, self.random, recorder=recorder, events=events)
         self.storms = Storms(self.world, self.auditor, self.random, self.plan)
         self.device_storms = DeviceStorms(self.world, seed, self.storms.afterwards, self.auditor.disturbed)
+        self.neighbours = NeighbourStorms(self.world, self.plan_of_neighbours, self.storms.afterwards)
+        self.agents: Agents | None = None
+        self.neighbour_auditor: NeighbourAuditor | None = None
+        if self.plan_of_neighbours.any:
+            clock, wrong = self.world.clock.now, self.auditor.wrong
+            self.neighbour_auditor = NeighbourAuditor(self.world.api.store, clock, wrong, late=LATE)
+            self.auditor.judges.append(self.neighbour_auditor.settled)
+        if self.plan_of_neighbours.pairs:
+            self.agents = Agents(self.world, seed, self.auditor.wrong, self.auditor.calm)
+            self.auditor.judges.append(self.agents.settled)
         self.checks = 0
 
     def _users(self) -> Users:
@@ -149,7 +170,8 @@ class Run:
     def _jobs(self) -> list[Job]:
         settings = self.settings
         jobs = crowded(self.seed, settings.jobs, settings.hours * _HOUR, tuple(pool.name for pool in POOLS))
-        return with_claims(jobs, self.seed) if settings.devices else jobs
+        jobs = with_claims(jobs, self.seed) if settings.devices else jobs
+        return plans.with_neighbours(jobs, self.plan_of_neighbours, self.world)
 
     @property
     def now(self) -> float:
@@ -195,6 +217,7 @@ class Run:
             digest=self.auditor.digest,
             wall_seconds=time.perf_counter() - begun,
             devices=self._devices(),
+            neighbours=self._neighbours(),
         )
 
     def _devices(self) -> dict[str, int]:
@@ -211,6 +234,12 @@ class Run:
             "prepare_refusals": len(drivers.refusals),
             "evicted_by_taint": controllers.device_evictions.evicted,
         }
+
+    def _neighbours(self) -> dict[str, int]:
+        """How much happened between neighbours."""
+        if self.neighbour_auditor is None:
+            return {}
+        return {"judged": self.neighbour_auditor.judged, "pairs": self.agents.pairs if self.agents is not None else 0}
 
     def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """An exception that nothing caught is a violation."""
@@ -274,7 +303,8 @@ class Run:
     async def _storm(self) -> None:
         """Everything goes wrong for a while, then all of it is repaired."""
         of_devices = self.device_storms.strikes() if self.settings.devices else []
-        await self.storms.rage(_STORM, [*self.schedulers.strikes(), *self.users.strikes(), *of_devices], self._until)
+        others = [*self.schedulers.strikes(), *self.users.strikes(), *of_devices, *self.neighbours.strikes()]
+        await self.storms.rage(_STORM, others, self._until)
         if self.process.ended or self.process.partition.cut:
             self.process.partition.cut = False
             await self._until(self.now + 1.0)

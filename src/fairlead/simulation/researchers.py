@@ -91,7 +91,8 @@ class Researchers(Users):
 
     def _manifest(self, job: Job) -> Object:
         draw = self._random
-        service = draw.choice(_OF_PRIORITY[job.priority])
+        drawn = draw.choice(_OF_PRIORITY[job.priority])
+        service = job.service or drawn
         kind = draw.choices(("plain", "elastic", "array", "Job"), (0.55, 0.2, 0.1, 0.15))[0]
         if job.fault not in ("", FAILS) and kind == "Job":
             kind = "plain"  # pods of a Job without a PodGroup wait for an image without end, as on any cluster
@@ -108,6 +109,8 @@ class Researchers(Users):
             }
             return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": plain}
         role: dict[str, Any] = {"name": "worker", "replicas": job.pods, "template": made}
+        if taken := made["metadata"]["annotations"].pop(names.SHARED_RESOURCES_ANNOTATION, ""):
+            role["sharedResources"] = dict([taken.split("=")])
         spec: dict[str, Any] = {"serviceClass": service, "restart": {"limit": _RESTARTS, "backoff": "5s"}}
         spec["roles"] = [role]
         if job.fault:

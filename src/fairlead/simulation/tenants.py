@@ -136,6 +136,8 @@ class Tenants(Users):
         labels = {JOB_LABEL: job.name}
         if job.pods > 1:
             labels[names.POD_GROUP_LABEL] = job.name
+        if job.service:
+            labels[names.SERVICE_CLASS_LABEL] = job.service
         owner = {"apiVersion": "simulated/v1", "kind": "Job", "name": job.name, "uid": f"job-{job.name}", "controller": True}
         spec: Object = {
             "schedulerName": names.SCHEDULER_NAME,

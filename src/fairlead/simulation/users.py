@@ -85,6 +85,8 @@ def template(job: Job) -> Object:
         requests[GPU] = limits[GPU] = str(job.gpus)
     else:
         annotations[names.GPU_FRACTION_ANNOTATION] = f"{job.milli / 1000:g}"
+    if job.shared:
+        annotations[names.SHARED_RESOURCES_ANNOTATION] = job.shared
     resources: Object = {"requests": requests, "limits": limits}
     spec: Object = {"containers": [{"name": "main", "image": f"{job.kind}:1", "resources": resources}]}
     if job.claim and job.claim not in REQUESTED:

@@ -35,6 +35,7 @@ class Job(msgspec.Struct, frozen=True):
     over the pools), `near` (one pool), `port` (one port of the node); or `upstream`: placed by profile kubernetes.
     fault: what is wrong with it itself: `fails` (its containers end with an error), or for what they do not start, as a kubelet
     words it. staggered: its members end one after the other. claim: which devices each pod needs by a claim, instead of GPUs.
+    service: its class of service, where it names one. shared: what each pod takes of what the nodes of pools share.
     """
 
     name: str
@@ -52,6 +53,8 @@ class Job(msgspec.Struct, frozen=True):
     fault: str = ""
     staggered: bool = False
     claim: str = ""
+    service: str = ""
+    shared: str = ""
 
 
 def day(seed: int, jobs: int, pools: tuple[str, ...]) -> list[Job]:

@@ -36,6 +36,7 @@ from fairlead.simulation.workload import TEAMS
 GPU = "nvidia.com/gpu"
 POOL_LABEL = "fairlead.dev/pool"
 PRODUCT_LABEL = "nvidia.com/gpu.product"
+REPLICAS_LABEL = f"{GPU}.replicas"
 PRIORITIES = {"batch": 100, "urgent": 1000, "interactive": 5000, "serving": 10_000}
 _SHARES = (5, 3, 2)  # of each team's quota, in tenths
 _DEFINITIONS = ("apiextensions.k8s.io/v1", "customresourcedefinitions")

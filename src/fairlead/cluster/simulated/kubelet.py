@@ -59,6 +59,7 @@ class Kubelet:
         self.refuses: Refusal = lambda _: ""
         self.stalls: Callable[[Object], str] = lambda _: ""  # why a pod's containers do not start now: `REASON: MESSAGE`
         self.fails: Callable[[Object], bool] = lambda _: False
+        self.requests: Callable[[Object], tuple[tuple[str, int], ...]] = requests_of  # what a pod holds of its node
         self.silent: set[str] = set()  # nodes whose kubelet does nothing
         self.stuck: set[str] = set()  # uids of pods that do not stop
         self.drivers = Drivers(api)
@@ -147,7 +148,7 @@ class Kubelet:
 
     def _shortage(self, pod: Object, uid: str, node: str, body: Object) -> str:
         held, used = self._held.setdefault(node, {}), self._used.setdefault(node, {})
-        requests = requests_of(pod)
+        requests = self.requests(pod)
         allocatable = amounts((body.get("status") or {}).get("allocatable"))
         for resource, amount in requests:
             if amount and used.get(resource, 0) + amount > allocatable.get(resource, 0):

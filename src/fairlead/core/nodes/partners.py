@@ -9,6 +9,7 @@ predicted, and the device of a pair must be known. Everything is read from the p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import combinations
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from fairlead.core.nodes.devices import DeviceStates
 from fairlead.core.pairs.speeds import Speeds
 
 HALF = WHOLE // 2
+_MANY = 1 << 40  # more pods than any row holds
 ALONE_FIRST = WHOLE
 """What to share costs beside what both lose: a GPU that is free makes one job faster and none slower, and is preferred."""
 
@@ -90,7 +92,19 @@ class Partners:
     def mate(self, task: Paired, row: int) -> Paired | None:
         """The pod beside which one runs on its GPU."""
         there = self.on(row).get(task.devices[0], ()) if task.devices and row >= 0 else ()
-        return next((each for each in there if each is not task and _is_there(each)), None)
+        return next((each for each in there if each is not task and _is_there(each) and not _strangers(task, each)), None)
+
+    def has_strangers(self, row: int) -> bool:
+        """Whether pods of a row are counted on one GPU, or on none, that have one each: it had too few when they were seen."""
+        if row not in self.rows:
+            return False
+        unseated = any(task.shape.spec.paired and not task.devices for task in self._nodes.pods[row].values())
+        return unseated or any(_strangers(one, other) for there in self.on(row).values() for one, other in combinations(there, 2))
+
+    def are_seats_doubtful(self, row: int, had: int) -> bool:
+        """Whether pods may be counted on other devices than they are, of a row that had so many devices until now."""
+        state = self._nodes.devices.states[self._nodes.device.item(row)]
+        return len(state) != had and (self.has_strangers(row) or (len(state) > had and min(state) < 0))
 
     def clear(self, row: int) -> None:
         """A row is vacant."""
@@ -160,13 +174,14 @@ class Partners:
     def seat(self, task: Paired, row: int) -> tuple[int, ...]:
         """The device of a pod that is on a row already: that of the partner which its object names, or that names it.
 
-        Where neither is there, its partner has ended, and it is alone on some GPU.
+        Where neither is there, its partner has ended, and it is alone on some GPU. A node that reports too few GPUs has strangers
+        counted on one.
         """
-        state, there = self._nodes.devices.states[self._nodes.device.item(row)], self.on(row)
-        for device, mates in there.items():
-            named = mates[0].pod.uid == task.pod.partner or mates[0].pod.partner == task.pod.uid
-            if named and len(mates) == 1 and device < len(state) and state[device] >= HALF:
-                return (device,)
+        for device, there in self.on(row).items():
+            for mate in there:
+                named = mate.pod.uid == task.pod.partner or mate.pod.partner == task.pod.uid
+                if named and all(_strangers(mate, other) for other in there if other is not mate):
+                    return (device,)
         return self._first(row)
 
     def _first(self, row: int) -> tuple[int, ...]:
@@ -220,6 +235,12 @@ class Partners:
                 found[places[row]] = self.refuses(shape, row)
         return found
 
+    def most_besides(self, shape: Shape, rows: Rows) -> Ints:
+        """How many pods that ask for whole GPUs the pairs of each row leave GPUs to, where there are pairs, shape (rows,)."""
+        numbers = np.arange(len(self._nodes.device))[rows].tolist()
+        paired = {row for row in self.rows if self._has_pairs(row)}
+        return np.array([self._free(row) // shape.gpus if row in paired else _MANY for row in numbers], np.int64)
+
     def cost(self, shape: Shape, row: int) -> int:
         """What a pod costs on a row that takes it, thousandths of a job's speed."""
         found = self.choose(shape, row)
@@ -235,6 +256,12 @@ def _is_there(task: Paired) -> bool:
     """Whether a pod has its GPU, or is being bound."""
     found: bool = task.state.value in ("assumed", "bound")
     return found and not task.pod.placeholder
+
+
+def _strangers(task: Paired, other: Paired) -> bool:
+    """Whether two pods on one device cannot be partners: each was bound beside another, or alone."""
+    named = task.pod.partner, other.pod.partner
+    return all(named) and task.pod.uid != named[1] and other.pod.uid != named[0]
 
 
 def _is_leaving(task: Paired) -> bool:

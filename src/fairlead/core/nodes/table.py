@@ -298,6 +298,10 @@ class NodeTable:
                 if task.devices and max(task.devices) >= has:
                     task.devices = tuple(device for device in task.devices if device < has)
 
+    def device_count(self, row: int) -> int:
+        """How many devices a row has."""
+        return len(self.devices.states[self.device.item(row)])
+
     def forget_devices(self) -> bool:
         """Forget the device states that no node has any more, once they are many. Returns whether states have other ids now.
 

@@ -100,13 +100,11 @@ class ClusterState:
         nodes, placement = self.nodes, self.placement
         known = nodes.rows.get(node.name)
         self.bound.unread.note_node(nodes.objects[known] if known is not None else None, node)
+        had = nodes.device_count(known) if known is not None else 0
         row = nodes.upsert(node)
         self.queues.node_changed(row)
         self.device_claims.devices.node_changed(row)
-        for task in list(nodes.pods[row].values()):
-            if len(task.devices) < task.shape.gpus and len(nodes.devices.states[nodes.device.item(row)]) > len(task.devices):
-                placement.unassign(task)  # it came while the node had fewer devices than it asks for
-                placement.assign(task, row, placement.devices_of(task, row))
+        placement.follow_devices(row, had)
         for task in list(placement.strays.get(node.name, {}).values()):
             placement.unstray(task, node.name)
             if placement.is_countable(task, row):

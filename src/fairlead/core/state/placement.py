@@ -134,6 +134,27 @@ class Placement:
             return self._nodes.partners.seat(task, row)
         return task.shape.devices_on(row)
 
+    def follow_devices(self, row: int, had: int) -> None:
+        """A node came or changed, that had so many devices until now: pods there have devices as far as there are any."""
+        has = self._nodes.device_count(row)
+        for task in list(self._nodes.pods[row].values()):
+            if len(task.devices) < task.shape.gpus and has > len(task.devices):
+                self.unassign(task)  # it came while the node had fewer devices than it asks for
+                self.assign(task, row, self.devices_of(task, row))
+        if self._nodes.partners.are_seats_doubtful(row, had):
+            self.seat_again(row)
+
+    def seat_again(self, row: int) -> None:
+        """Count the devices of all pods on a row anew: it has more of them, or fewer, or what shared one with a stranger left.
+
+        A pod that was counted while too few were there took one into debt, which may be another's.
+        """
+        there = [task for task in self._nodes.pods[row].values() if task.shape.gpus]
+        for task in there:
+            self.unassign(task)
+        for task in sorted(there, key=lambda each: -each.shape.gpus * each.shape.gpu_milli):
+            self.assign(task, row, self.devices_of(task, row))
+
     def is_countable(self, task: Task, row: int) -> bool:
         """Whether the free amounts of a row stay exact integers with a pod on it that another scheduler put there."""
         shape = task.shape

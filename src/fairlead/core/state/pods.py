@@ -286,7 +286,8 @@ class Pods:
                 del tables.gangs[gang.key]
             return
         self.elastic.discard(uid)
-        if tables.nodes.partners.active and task.shape.gpus and task.shape.gpu_milli < WHOLE:
+        row, shares = task.row, tables.nodes.partners.active and task.shape.gpus and task.shape.gpu_milli < WHOLE
+        if shares:
             self._neighbours.leaves(task)
         self._isolation.forget(uid)
         tables.services.forget(uid)
@@ -298,6 +299,8 @@ class Pods:
             self._evictions.vacate(task)
         elif task.row >= 0:
             self._placement.unassign(task)
+            if shares and tables.nodes.partners.has_strangers(row):
+                self._placement.seat_again(row)
         self._leave_node(task)
         self._pending.forget(task)
         if task.gang is not None:

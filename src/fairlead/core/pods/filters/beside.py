@@ -46,5 +46,5 @@ def counts(nodes: NodeTable, shape: Shape, rows: Rows, held: Ints) -> Ints:
     if shape.isolates:
         held = np.where(node_isolation.fits(nodes, shape, rows), held, 0)
     if shape.minds_partners:
-        held = np.where(gpu_pairs.fits(nodes, shape, rows), held, 0)
+        held = gpu_pairs.counts(nodes, shape, rows, held)
     return held

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fairlead.api.names import GPU_SHARING_LABEL, OWN_AGENT
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.model.arrays import Mask, Rows
+from fairlead.core.model.arrays import Ints, Mask, Rows
 from fairlead.core.model.pods import PodSpec
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes.node_classes import NodeClass
@@ -41,6 +43,12 @@ def fits(nodes: NodeTable, shape: Shape, rows: Rows) -> Mask:
 def fits_one(nodes: NodeTable, shape: Shape, row: int) -> bool:
     """`fits` for one row."""
     return not nodes.partners.refuses(shape, row)
+
+
+def counts(nodes: NodeTable, shape: Shape, rows: Rows, held: Ints) -> Ints:
+    """How many of `held` pods of the shape each row takes one after the other, shape (rows,)."""
+    held = np.where(fits(nodes, shape, rows), held, 0)
+    return np.minimum(held, nodes.partners.most_besides(shape, rows)) if shape.gpu_milli == WHOLE else held
 
 
 class _Agent:
