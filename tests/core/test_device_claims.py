@@ -276,6 +276,22 @@ def test_the_devices_of_a_gang_are_decided_together(count):
     invariants.check(state)
 
 
+@pytest.mark.parametrize("count", [4, 5])
+def test_what_waits_is_tried_once_a_gang_with_claims_was(count):
+    """Whether the gang got its devices or not, the trial of its members ends, so what leaves afterwards wakes others."""
+    members = [uses(f"m{each}", f"c{each}", group="g", priority=5) for each in range(count)]
+    pods = [*members, pod("first", at="b"), pod("second")]
+    items = [*halves("a", 2), *(either(f"c{each}") for each in range(count))]
+    state = state_of(*items, groups=[group("g", count)], hosts=("a",))
+    state.upsert_node(node("b", gpus=1))
+    for each in pods:
+        state.upsert_pod(each)
+    assert len(placed(run(state))) == (count if count == 4 else 0)
+    invariants.check(state)
+    state.remove_pod("uid-first")
+    assert placed(run(state, 2.0)) == {"second": "b"}
+
+
 def test_a_gang_that_shares_a_claim_gets_it_on_one_node():
     members = [uses(f"m{each}", "c", f"own{each}", group="g") for each in range(2)]
     items = [*halves("a", 1), *halves("b", 2), claim("c", kind="half"), either("own0"), either("own1")]

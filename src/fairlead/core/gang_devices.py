@@ -42,11 +42,10 @@ def place_members(state: ClusterState, tasks: list[Task], closed: Closed) -> boo
     served = any(need.served for task in tasks for need in task.shape.spec.devices)
     mark = state.log.mark()
     if _place(state, tasks, closed, plugins_first=served):
+        state.log.commit()
         return True
-    if not served:
-        return False
     state.log.rollback(mark)
-    return _place(state, tasks, closed, plugins_first=False)
+    return served and _place(state, tasks, closed, plugins_first=False)
 
 
 def _place(state: ClusterState, tasks: list[Task], closed: Closed, *, plugins_first: bool) -> bool:

@@ -69,6 +69,8 @@ class Walk:
         if wrong:
             self._last = self._around = self._charges = None  # all of it is checked again
         listed = [*_pending_classes(state), *_gangs(state), *_owned(state), *_waits(state), *_lost(state), *_listed(state)]
+        if state.log.depth:
+            wrong.append(f"a trial was not ended: the undo log is {state.log.depth} deep")
         return [*wrong, *_free(state), *_payers(state), *listed, *_claims(state)]
 
     def _changed(self, state: ClusterState, placed: Placed) -> Placed:

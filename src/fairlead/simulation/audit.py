@@ -381,8 +381,11 @@ class Auditor:
             if differs and isinstance(each, Place) and self._lacks_share(live, each.bindings[0]):
                 continue
             # Which device a pod got is predicted: a core that has just begun may lay fractions out better than they came.
-            if isinstance(each, Place) and any(self._fits(live, binding) for binding in each.bindings):
-                self.wrong(f"settled: {each.bindings[0].pod.key} waits though it fits on {each.bindings[0].node}")
+            if isinstance(each, Place):
+                if any(self._fits(live, binding) for binding in each.bindings):
+                    self.wrong(f"settled: {each.bindings[0].pod.key} waits though it fits on {each.bindings[0].node}")
+                # What is learned of speeds keeps it from its place: its queue holds less, and may claim, where it waits.
+                differs = differs or any(binding.partner for binding in each.bindings)
             elif (
                 isinstance(each, Preempt)
                 and not each.moves
