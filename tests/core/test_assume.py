@@ -22,14 +22,13 @@ def begun(state, now=5.0):
     unit = first(state, now)
     placed = allocate(state, unit)
     assert isinstance(placed, list)
-    decided = list(begin(state, unit, placed, now))
-    state.log.commit()
-    return unit, decided
+    return unit, list(begin(state, unit, placed, now))
 
 
 def planned(state, now=5.0):
     """What is decided for the next unit, for which victims go."""
     unit = first(state, now)
+    state.log.mark()
     plan = free_capacity(state, unit, allocate(state, unit).code, now)
     decided = preempted(state, unit, plan, now)
     state.log.commit()
@@ -149,6 +148,17 @@ def test_no_member_beyond_the_minimum_starts_before_those_that_its_gang_needs(or
     assert sorted(started) == ["g-0", "g-1"]
     invariants.check(state)
     assert not state.in_flight.waits
+
+
+def test_victims_of_a_member_that_is_deleted_are_counted_again_though_it_waited_for_others_too():
+    state = two_plans()
+    state.remove_pod("uid-g-1")
+    assert state.tasks["uid-thin"].state is TaskState.BOUND, "nothing waits for it any more"
+    assert state.tasks["uid-wide"].state is TaskState.EVICTING
+    assert state.tasks["uid-g-0"].state is TaskState.HELD
+    invariants.check(state)
+    state.upsert_pod(pod("other", gpus=1, priority=0, created=3.0))
+    assert not [each for each in run(state, 6.0) if isinstance(each, Place)], "its GPU is not free"
 
 
 def test_members_beyond_the_minimum_do_not_wait_for_each_others_victims():

@@ -296,6 +296,11 @@ def write(rng, world, uid):
     world.written.setdefault(uid, {}).update({name: offers[name] for name in names})
 
 
+def runs(gang):
+    """Whether a gang runs. One that only holds places until victims have left may lose them in a pass: then what is written counts."""
+    return gang is not None and any(task.state is TaskState.BOUND for task in gang.tasks.values())
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_what_tenants_write_on_what_runs_changes_nothing(seed):
     rng, now = random.Random(seed), 0.0
@@ -333,7 +338,7 @@ def test_what_tenants_write_on_what_runs_changes_nothing(seed):
                 world.say(uid, started=now)
         for key, group in groups.items():
             gang = written.state.gangs.get(f"ns/{key}")
-            if written.state.belonging.started(gang):
+            if runs(gang):
                 if rng.random() < 0.3:
                     more = {"queue": rng.choice(_QUEUES), "service_class": rng.choice(_CLASSES), "expected": 3.0}
                     limit = group.time_limit * 2 if rng.random() < 0.5 else 0.0
@@ -345,7 +350,7 @@ def test_what_tenants_write_on_what_runs_changes_nothing(seed):
             for world in worlds:
                 world.end(uid)
         for key, group in groups.items():
-            if not written.state.belonging.started(written.state.gangs.get(f"ns/{key}")):
+            if not runs(written.state.gangs.get(f"ns/{key}")):
                 written.state.upsert_group(group)
         decided = [world.step(now) for world in worlds]
         assert decided[0] == decided[1]

@@ -165,13 +165,15 @@ class Evictions:
 
         While others of its gang wait for them they fill the place, so it stays closed; so does that of a pod that only moves.
         """
-        tasks, row, devices = self._tables.tasks, task.row, task.devices
+        tasks, in_flight, row, devices = self._tables.tasks, self._in_flight, task.row, task.devices
         self._placement.unassign(task)
         victims = [uid for uid in sorted(task.waits_for) if uid in tasks]
-        if any(uid in self._in_flight.kept or len(self._in_flight.waiting_for(uid)) > 1 for uid in victims):
+        awaited = [uid for uid in victims if uid in in_flight.kept or len(in_flight.waiting_for(uid)) > 1]
+        if awaited and awaited == victims:
             self._leftovers.close(task.pod.spec, row, devices, victims)
         else:
-            self.release_victims([task], victims)
+            given_up = [GivenUp(task.pod.spec, row, devices, tuple(awaited))] if awaited else []
+            self.release_victims([task], [uid for uid in victims if uid not in awaited], given_up)
 
     def release_victims(self, tasks: list[Task], victims: list[str], given_up: Sequence[GivenUp] = ()) -> None:
         """These tasks wait for no victim any more: those who still run are counted where they do.
