@@ -166,6 +166,7 @@ def _asked(seed):
     rnd, twins = random.Random(seed), Twins(seed)
     if seed % 3 == 0:
         twins.both("upsert_class", ServiceClass("prompt", levels=(100.0,), express=1))
+    firsts = _Firsts(twins.states[0])
     for _ in range(20):
         for _ in range(5):
             twins.comes()
@@ -173,7 +174,8 @@ def _asked(seed):
             twins.step()
         (state,) = twins.states
         state.settle(twins.now)
-        waiting, firsts = state.queues.waiting, _Firsts(state)
+        waiting = state.queues.waiting
+        firsts.forget()
         classes = [each for node in state.queues.queues.values() for each in node.pending_classes.values() if each.first()]
         for held in [each.first() for each in classes]:
             rows = sorted(rnd.sample(range(state.nodes.count), rnd.randint(1, state.nodes.count)))

@@ -7,7 +7,7 @@ import pytest
 from fairlead.core import invariants
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.transactions import Fault
-from fairlead.core.preemption import claimants, few_rows, firsts, reclaimable, trial
+from fairlead.core.preemption import claimants, few_rows, firsts, reclaimable, trial, victims
 from tests.builders import GPU, cluster, node, placed, pod, preempted, queue, refused, run, settle
 from tests.core import plain_claimants
 from tests.core.test_backoff import Twins
@@ -183,6 +183,48 @@ def test_the_worlds_meet_what_is_kept_for_claimants(monkeypatch):
         play(seed, monkeypatch, 40)
     wanted = ("placed", "not placed", "to the end", "may claim", "may not", "known", "refused", "not refused", "placeless")
     assert all(seen[what] > 10 for what in wanted), seen
+
+
+def with_few_kinds(monkeypatch):
+    """What may be preempted is listed with and without the queues of which nothing may be; returns how often what happened."""
+    seen, near_of, kinds_near = Counter(), victims.VictimTable._near, victims.VictimTable._kinds_near
+
+    def listed(table, preemption, few, *, alone):
+        monkeypatch.setattr(victims, "_FEW_KINDS", few)
+        found = [(reason, victim.tasks) for reason, victim in near_of(table, preemption, alone=alone)]
+        return found, list(kinds_near(table, preemption, alone=alone))
+
+    def near(self, preemption, *, alone=False):
+        (plain, all_kinds), (found, kinds) = (listed(self, preemption, few, alone=alone) for few in (1_000, 0))
+        assert found == plain
+        seen["alone" if alone else "together"] += bool(plain)
+        seen["left out"] += len(all_kinds) - len(kinds)
+        if alone:
+            seen["only later"] += len(list(kinds_near(self, preemption))) - len(kinds)
+        yield from near_of(self, preemption, alone=alone)
+
+    monkeypatch.setattr(victims.VictimTable, "_near", near)
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_queues_of_which_nothing_may_be_preempted_are_left_out_of_a_search(seed, monkeypatch):
+    with_few_kinds(monkeypatch)
+    play(seed, monkeypatch, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12, 1024))
+def test_queues_of_which_nothing_may_be_preempted_are_left_out_of_a_search_in_many_worlds(seed, monkeypatch):
+    with_few_kinds(monkeypatch)
+    play(seed, monkeypatch, 60)
+
+
+def test_the_worlds_meet_queues_that_are_left_out_of_a_search(monkeypatch):
+    seen = with_few_kinds(monkeypatch)
+    for seed in range(20, 36):
+        play(seed, monkeypatch, 40)
+    assert all(seen[what] > 3 for what in ("alone", "together", "left out", "only later")), seen
 
 
 def judged(monkeypatch):

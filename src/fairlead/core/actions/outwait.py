@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -96,11 +97,18 @@ class _Asked:
         self.fits: dict[Ranking, bool] = {}
 
 
-class _InLine(NamedTuple):
-    """What waits in a queue, in order, and the stamp of the queue then."""
+def _share_in(shares: dict[QueueNode, float], node: QueueNode, _: Unit) -> float:
+    return shares[node]
 
-    stamp: int
+
+class _InLine(NamedTuple):
+    """What waits in a queue, in order, and what decided that: the stamp of the queue, and what it, those above it, and its users
+    held (None: more than is known).
+    """
+
     classes: list[tuple[QueuePosition, PendingClass]]
+    stamp: int
+    held: tuple[list[int], dict[str, tuple[int, int]]] | None
 
 
 class _Firsts:
@@ -115,8 +123,7 @@ class _Firsts:
         self._on: dict[tuple[int, ...], _Asked] = {}
         self._order: list[tuple[QueuePosition, int, QueueNode]] | None = None  # the earliest position of each
         self._lines: dict[QueueNode, _InLine] = {}
-        self._names: dict[QueueNode, frozenset[str]] = {}  # what decides its share, and those of queues above it; none: not known
-        self._shares: dict[QueueNode, dict[Charge, dict[QueueNode, float]]] = {}  # of those on its path, by what is asked for
+        self._charged: set[QueueNode] = set()  # of these: those that hold something else, or may
         self._least: dict[QueueNode, Step] = {}
         queues = state.queues
         self._followed = Followed(queues.tree, queues.fair, queues.accounts.charged)
@@ -133,13 +140,8 @@ class _Firsts:
             self._least.pop(node, None)
         if changed is None or self._state.services.any_express:
             self._lines.clear()
-            self._names.clear()
-            self._shares.clear()
-        for node in (
-            [node for node in (*self._shares, *self._lines) if any(each in changed for each in node.path)] if changed else ()
-        ):
-            self._lines.pop(node, None)
-            self._shares.pop(node, None)
+        elif changed:
+            self._charged.update(node for node in self._lines if any(each in changed for each in node.path))
 
     def go_before(self, moving: list[Task], rows: list[int]) -> bool:
         """Whether a pending unit that one of the rows holds goes before held tasks."""
@@ -179,27 +181,42 @@ class _Firsts:
     def _in_line(self, node: QueueNode) -> list[tuple[QueuePosition, PendingClass]]:
         """The pending classes of a queue by the positions that their firsts give it."""
         known = self._lines.get(node)
-        if known is None or known.stamp != node.stamp:
-            classes = ((each.first(), each) for each in node.pending_classes.values())
-            found = [(self._position(node, unit, each), each) for unit, each in classes if unit is not None]
-            found.sort(key=itemgetter(0))
-            known = self._lines[node] = _InLine(node.stamp, found)
+        if (
+            known is None
+            or known.stamp != node.stamp
+            or (node in self._charged and (known.held is None or known.held != self._held(node, self._names_of(node))))
+        ):
+            known = self._lines[node] = self._find(node)
+        self._charged.discard(node)
         return known.classes
 
-    def _position(self, node: QueueNode, unit: Unit, pending_class: PendingClass) -> QueuePosition:
-        """The position of a queue with a unit as its next: most that waits in it asks for the same of what counts."""
-        order, fair = self._state.queues.waiting.order, self._state.queues.fair
-        names = self._names.get(node)
-        if names is None:
-            counting = [fair.names_that_count(each) for each in node.path]
-            names = self._names[node] = fair.names_of(node) if None not in counting else frozenset()
-        if not names or self._state.queues.tree.pools.named:
-            return order.position(node, unit)
-        shares, charge = self._shares.setdefault(node, {}), pending_class.core_of(names)
-        if charge not in shares:
-            shares[charge] = {each: fair.dominant_share(each, pending_class.core) for each in node.path}
-        of = shares[charge]
-        return order.position(node, unit, lambda each, _: of[each])
+    def _find(self, node: QueueNode) -> _InLine:
+        """Most that waits in a queue asks for the same of what counts: shares are found once for it."""
+        order, fair, names = self._state.queues.waiting.order, self._state.queues.fair, self._names_of(node)
+        shares: dict[Charge, dict[QueueNode, float]] = {}
+        found: list[tuple[QueuePosition, PendingClass]] = []
+        for pending_class in node.pending_classes.values():
+            unit = pending_class.first()
+            if unit is None:
+                continue
+            charge = pending_class.core_of(names)
+            if not names or charge not in shares:
+                shares[charge] = {each: fair.dominant_share_with(each, unit) for each in node.path}
+            found.append((order.position(node, unit, partial(_share_in, shares[charge])), pending_class))
+        found.sort(key=itemgetter(0))
+        return _InLine(found, node.stamp, self._held(node, names))
+
+    def _names_of(self, node: QueueNode) -> frozenset[str]:
+        """What decides the shares of a queue and of those above it; nothing: that is not known."""
+        fair, pools = self._state.queues.fair, self._state.queues.tree.pools.named
+        if pools or any(fair.names_that_count(each) is None for each in node.path):
+            return frozenset()
+        return fair.names_of(node)
+
+    @staticmethod
+    def _held(node: QueueNode, names: frozenset[str]) -> tuple[list[int], dict[str, tuple[int, int]]] | None:
+        held = [each.used.get(name, 0) for each in node.path for name in sorted(names)]
+        return (held, dict(node.users.held)) if names else None
 
     def _least_of(self, node: QueueNode) -> Step:
         """A queue's step with what it holds already: with a unit more it is no earlier."""

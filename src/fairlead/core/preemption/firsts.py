@@ -61,11 +61,12 @@ class Firsts:
             or known.held != users.held
         ):
             known = self._find(node)
-        waiting = self._state.queues.waiting
-        if not waiting.backoff.is_open(node):
+        eligible = self._state.queues.waiting.backoff.eligible(node)
+        if not eligible:
             return known.refused if refused else known.others
-        again = [entry for entry in known.refused if waiting.is_refused(_class_of(entry)) is refused]
-        return again if refused else sorted([*known.others, *again])
+        if refused:
+            return [entry for entry in known.refused if _class_of(entry) not in eligible]
+        return sorted([*known.others, *(entry for entry in known.refused if _class_of(entry) in eligible)])
 
     def _find(self, node: QueueNode) -> _Known:
         entries = [(node.unit_key(unit), number, unit) for number, unit in enumerate(_firsts(node))]

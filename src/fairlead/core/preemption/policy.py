@@ -429,21 +429,25 @@ class PreemptionPolicy:
         return bool(self.state.pods.elastic or self.service.levels or self.service.scope != "Queue")
 
 
-def may_lend(preemption: PreemptionPolicy) -> Iterator[QueueNode]:
+def may_lend(preemption: PreemptionPolicy, *, later: bool = True) -> Iterator[QueueNode]:
     """The queues from which a unit may reclaim, and perhaps others, some more than once.
 
-    All from them up to the sibling of one on its queue's path hold more than they should, and its own up to that one would not,
-    or not without what may be evicted.
+    All from them up to the sibling of one on its queue's path hold more than they should, and its own up to that one would not.
+    later: or not without what may be evicted before.
     """
     if not preemption.entitled:
         return
-    known = preemption.state.queues.lenders
-    for mine in preemption.queue.path:
-        guaranteed = preemption.may_be_guaranteed(mine)
-        if guaranteed or preemption.may_stay_within(mine):
-            for by_quota in (False, True) if guaranteed else (False,):
-                for _, lenders in known.beside(mine, by_quota=by_quota):
-                    yield from lenders
+    fair, own, known = preemption.state.queues.fair, preemption.queue, preemption.state.queues.lenders
+    for mine in own.path:
+        if later:
+            guaranteed = preemption.may_be_guaranteed(mine)
+            within = guaranteed or preemption.may_stay_within(mine)
+        else:
+            guaranteed = preemption.within_quota(mine)
+            within = guaranteed or within_share(fair, own.up_to(mine), preemption.demand)
+        for by_quota in (False, True) if guaranteed else (False,) if within else ():
+            for _, lenders in known.beside(mine, by_quota=by_quota):
+                yield from lenders
 
 
 def share_due(state: ClusterState, unit: Unit) -> float:

@@ -110,29 +110,33 @@ class VictimTable:
         yield from planned.admitted(near)
 
     def _near(self, preemption: PreemptionPolicy, *, alone: bool = False) -> Iterator[Preemptible]:
-        if not preemption.any_preemptible() or not self._any(preemption):
+        if not preemption.any_preemptible() or not self._any(preemption, alone=alone):
             return
         if any(kind.spare for kind in self.listed.kinds.values()):
             yield from self._merged(preemption, None, alone=alone)
         for reason in preemption.reasons():
             yield from self._merged(preemption, reason, alone=alone)
 
-    def _any(self, preemption: PreemptionPolicy) -> bool:
+    def _any(self, preemption: PreemptionPolicy, *, alone: bool = False) -> bool:
         """Whether there is a kind of which the unit may preempt any: most searches find none, and ask each kind once for that."""
-        return any(True for _ in self._takes(preemption))
+        return any(True for _ in self._takes(preemption, alone=alone))
 
-    def _kinds_near(self, preemption: PreemptionPolicy) -> Iterator[Kind]:
-        """The kinds of work of queues that a unit may reach at all."""
+    def _kinds_near(self, preemption: PreemptionPolicy, *, alone: bool = False) -> Iterator[Kind]:
+        """The kinds of work of queues that a unit may reach at all.
+
+        alone: of those of which each victim is like all others, none of a queue that gives nothing before others were evicted.
+        """
         kinds = self.listed.kinds
-        near = _queues_near(preemption) if len(kinds) > _FEW_KINDS else None
+        near = _queues_near(preemption, later=True) if len(kinds) > _FEW_KINDS else None
+        now = _queues_near(preemption, later=False) if near is not None and alone else near
         for kind in kinds.values():
-            if near is None or kind.queue in near:
+            if near is None or now is None or kind.queue in (now if kind.alike else near):
                 yield kind
 
-    def _takes(self, preemption: PreemptionPolicy) -> Iterator[Kind]:
+    def _takes(self, preemption: PreemptionPolicy, *, alone: bool = False) -> Iterator[Kind]:
         """The kinds of which a unit may preempt any: each is asked about once."""
         queues = self.state.queues.queues
-        for kind in self._kinds_near(preemption):
+        for kind in self._kinds_near(preemption, alone=alone):
             if kind.victims and preemption.reaches(queues[kind.queue]) and preemption.may_take(kind):
                 yield kind
 
@@ -153,7 +157,7 @@ class VictimTable:
         """
         heads: list[tuple[Order, int, int, Kind]] = []
         queues, below = self.state.queues.queues, preemption.unit.priority
-        for number, kind in enumerate(self._kinds_near(preemption)):
+        for number, kind in enumerate(self._kinds_near(preemption, alone=alone)):
             victims = kind.victims
             if kind.spare is not (wanted is None):
                 continue
@@ -236,8 +240,11 @@ class VictimTable:
         return [*chosen, *rest]
 
 
-def _queues_near(preemption: PreemptionPolicy) -> frozenset[str] | None:
-    """The queues of which a unit may preempt anything at all, and perhaps others; None: any may be one."""
+def _queues_near(preemption: PreemptionPolicy, *, later: bool) -> frozenset[str] | None:
+    """The queues of which a unit may preempt anything, and perhaps others; None: any may be one.
+
+    later: also once others below the queues above its own were evicted.
+    """
     if preemption.express or preemption_classes(preemption.state).wide:
         return None
-    return frozenset((preemption.queue.name, *(lender.name for lender in may_lend(preemption))))
+    return frozenset((preemption.queue.name, *(lender.name for lender in may_lend(preemption, later=later))))

@@ -76,10 +76,10 @@ class BackoffClasses:
 
     # -- eligible ------------------------------------------------------------------------------
 
-    def is_open(self, node: QueueNode) -> bool:
-        """Whether anything of a queue may be eligible."""
+    def eligible(self, node: QueueNode) -> set[PendingClass]:
+        """The classes of a queue that are eligible."""
         lines = self._lines.get(node)
-        return lines is not None and lines.open
+        return lines.eligible() if lines is not None and lines.open else set()
 
     def is_eligible(self, pending_class: PendingClass) -> bool:
         """Whether a class is in backoff and is still to be tried in this pass, if a row holds it then."""

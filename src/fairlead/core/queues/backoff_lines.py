@@ -127,6 +127,11 @@ class BackoffLines:
         """Whether a row that gained capacity had enough for a class, and it was not tried since."""
         return self.open and any(map(self._columns.is_eligible, self.classes[pending_class]))
 
+    def eligible(self) -> set[PendingClass]:
+        """All classes of which that is so, where anything of the queue is eligible."""
+        is_eligible = self._columns.is_eligible
+        return {each for each, slots in self.classes.items() if any(map(is_eligible, slots))}
+
     def first(self) -> Unit | None:
         """The first unit of what is eligible; None if nothing is."""
         if self.open:
