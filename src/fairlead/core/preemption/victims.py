@@ -127,11 +127,15 @@ class VictimTable:
         alone: of those of which each victim is like all others, none of a queue that gives nothing before others were evicted.
         """
         kinds = self.listed.kinds
-        near = _queues_near(preemption, later=True) if len(kinds) > _FEW_KINDS else None
-        now = _queues_near(preemption, later=False) if near is not None and alone else near
+        near = _queues_near(preemption, later=not alone) if len(kinds) > _FEW_KINDS else None
+        later: frozenset[str] | None = None
         for kind in kinds.values():
-            if near is None or now is None or kind.queue in (now if kind.alike else near):
+            if near is None or kind.queue in near:
                 yield kind
+            elif alone and not kind.alike:
+                later = later or _queues_near(preemption, later=True)
+                if later is None or kind.queue in later:
+                    yield kind
 
     def _takes(self, preemption: PreemptionPolicy, *, alone: bool = False) -> Iterator[Kind]:
         """The kinds of which a unit may preempt any: each is asked about once."""
