@@ -40,6 +40,28 @@ def test_gangs_wait_for_all_their_places_and_what_will_never_fit_is_left_out():
     assert expected(state) == {"ns/g": 3 * HOUR}
 
 
+@pytest.mark.parametrize(("isolation", "starts"), [("Node", HOUR), ("None", 0.0)])
+def test_jobs_that_isolate_nodes_wait_for_nodes_without_others(isolation, starts):
+    """By amounts all of it fits now; the two pods of one job may be on one node."""
+    state = cluster([node("n", gpus=8)], [Queue("q")], groups=[Group("ns", "apart", 2, "q", service_class="alone")])
+    state.upsert_class(ServiceClass("alone", isolation=isolation))
+    state.upsert_pod(pod("runs", queue="q", at="n", expected=HOUR, started=0.0))
+    for i in range(2):
+        state.upsert_pod(pod(f"apart-{i}", queue="q", group="apart", gpus=2, created=1.0, expected=2 * HOUR))
+    state.settle(0.0)
+    assert expected(state) == {"ns/apart": starts}
+
+
+@pytest.mark.parametrize(("isolation", "starts"), [("Node", HOUR), ("None", 0.0)])
+def test_others_with_gpus_wait_for_nodes_of_jobs_that_isolate_them(isolation, starts):
+    state = cluster([node("n", gpus=8)], [Queue("q")])
+    state.upsert_class(ServiceClass("alone", isolation=isolation))
+    state.upsert_pod(pod("runs", queue="q", at="n", expected=HOUR, started=0.0, service_class="alone"))
+    state.upsert_pod(pod("gpu", queue="q", created=1.0))
+    state.upsert_pod(pod("daemon", queue="q", gpus=0, created=2.0))
+    assert expected(state) == {"gpu": starts, "daemon": 0.0}
+
+
 def test_limits_and_shares_decide_who_is_next():
     state = cluster([node("n", gpus=4)], [queue("mine", quota=2), queue("capped", limit=1), queue("guest")])
     for i in range(4):

@@ -97,6 +97,13 @@ def test_a_name_that_no_pool_has_and_an_amount_that_none_has_are_named():
     assert set(start(state, 2.0)) == {"p", "q"}
 
 
+def test_what_no_pool_has_is_named_without_a_number_where_nodes_are_full_besides():
+    state = world(taking("p", 41, gpus=9))
+    message = refused(settle(state, 1.0))["p"].message
+    assert "0 node(s)" not in message
+    assert message.endswith("a pod needs 41 storage-bandwidth, the largest NodePool has 40.")
+
+
 def test_a_node_in_two_pools_takes_from_both():
     everything = NodePool("all", (), shared=((STORAGE, 25),))
     state = world(*(taking(f"p{number}", 10) for number in range(4)), pools=[pool("a", storage_bandwidth=10), everything])

@@ -90,7 +90,7 @@ def no_node(state: ClusterState, ranking: Ranking) -> Reason:
         code = ReasonCode.SHARED_RESOURCES  # the only one of these that may change by itself
     else:
         code = codes.most_common(1)[0][0] if codes else ReasonCode.RESOURCES
-    listed = ", ".join(sorted(f"{count} {complaint}" for complaint, count in complaints.items()))
+    listed = ", ".join(sorted(_counted(count, complaint) for complaint, count in complaints.items()))
     total = len(nodes.rows)
     numbers = {"nodes": total, **{str(key): value for key, value in codes.items()}}
     if quarantined:
@@ -254,6 +254,11 @@ def _count_devices(
     if splintered:
         complaints["node(s) had no device with enough free capacity"] += splintered
         codes[ReasonCode.RESOURCES] += splintered
+
+
+def _counted(count: int, complaint: str) -> str:
+    """What keeps a pod off so many nodes; where others keep it off all of them already, what does so besides."""
+    return f"{count} {complaint}" if count else complaint.removeprefix("node(s): ")
 
 
 def _count_relations(ranking: Ranking, complaints: Counter[str], codes: Counter[ReasonCode]) -> None:

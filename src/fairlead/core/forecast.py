@@ -2,14 +2,14 @@
 
 The cluster is simulated forward from now. Running pods end in the order of their expected ends. Whatever then fits starts, in
 the order in which queues and their jobs are served, within the limits of queues. A job whose time slice is over loses its place
-to a job that attained less (`queues/time_slices.py`), and is not simulated further. A job within its queue's share starts at the
-latest when its wait for that share is over (`shareWaitSeconds`); which victims leave for it is not simulated. Amounts are
+to a job that attained less (`queues/time_slices.py`), and is not simulated further. A job within its queue's share starts at
+the latest when its wait for that share is over (`shareWaitSeconds`); which victims leave for it is not simulated. Amounts are
 simulated, on copies. Devices, relations between pods, limits of users, and earlier evictions for priority or shares are left
 out, so a start may come sooner or later. Devices of claims are one amount of GPUs on the nodes that have such devices: which of
 them are free together is not simulated, and devices that are no GPUs are not counted; where nodes are reserved for a job with
-claims, its start is known by that. So it is for a gang that waits for a domain of the network. What pools share is one amount of
-each name. A job that starts in the forecast and has no known run time is expected to run for the median of the jobs that ended,
-else for an hour.
+claims, its start is known by that. So it is for a gang that waits for a domain of the network. What pools share is one amount
+of each name. Jobs that isolate nodes are kept apart from others with GPUs, but not from one another. A job that starts in the
+forecast and has no known run time is expected to run for the median of the jobs that ended, else for an hour.
 
 When a pod ends, all pending shapes are recounted on its row at once (`pods/capacity`). `queues/forecast_lines` answers which
 lines of equal jobs fit then, and which is next. Shapes and lines of which nothing waits any more are left out from time to time.

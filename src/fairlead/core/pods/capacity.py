@@ -1,8 +1,9 @@
 """Capacity: how many more pods of each of some shapes every row takes, by amounts, on copies of what is free now.
 
-A fraction of a device holds its part of the row's: devices are not counted one by one. GPUs of claims are one more amount, of the
-nodes that have such devices. What a pod that comes or goes changes is
-one operation over all shapes on its row.
+A fraction of a device holds its part of the row's: devices are not counted one by one. GPUs of claims are one more amount, of
+the nodes that have such devices. Two more are whether no pod of a job that isolates nodes is on a row, and no other with GPUs:
+all of it is taken by the first such pod, and asked for by pods of the other kind; jobs that isolate nodes do not keep each
+other off. What a pod that comes or goes changes is one operation over all shapes on its row.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.shapes import Shape
 from fairlead.core.pods.tasks import Task
 
+_FREE = 1  # asked of what only the first pod takes
+_TAKEN = MANY  # all that is there of it
 Demand = tuple[tuple[int, int], ...]
 RowsFor = Callable[[tuple[DeviceNeed, ...], int], Mask]
 
@@ -43,11 +46,17 @@ class Capacity:
             claimed = nodes.claimed
             free = [len(claimed.gpus_on(row)) * WHOLE - claimed.used(row).milli for row in range(self._rows)]
             self._free = np.concatenate([self._free, np.array([free], np.int64)])
+        self._apart = -1  # the first of two lines: whether no pod that isolates is there, and no other with GPUs
+        if nodes.tenants.active:
+            self._apart = len(self._free)
+            self._free = np.concatenate([self._free, np.full((2, self._rows), _TAKEN, np.int64)])
         for task in running:
             shape = task.shape
             if shape.gpus and shape.gpu_milli < WHOLE:
                 for column in sorted(self._devices)[:1]:
                     self._free[column, task.row] -= shape.device_milli
+            for column, amount in self._keeps_apart(shape):
+                self._free[column, task.row] -= amount
         self.counted = 0
         self.count([])
 
@@ -56,7 +65,20 @@ class Capacity:
         demand = self._of_resources(shape)
         if self._claims >= 0 and shape.claimed_milli:
             demand = (*demand, (self._claims, shape.claimed_milli))
-        return demand
+        return (*demand, *self._keeps_apart(shape))
+
+    def _keeps_apart(self, shape: Shape) -> Demand:
+        """What a pod takes, as it keeps others off its row."""
+        if self._apart < 0 or not (shape.spec.isolated or shape.counted_milli):
+            return ()
+        return ((self._apart if shape.spec.isolated else self._apart + 1, _TAKEN),)
+
+    def _asked_of(self, shape: Shape, demand: Demand) -> Demand:
+        """What must be free of each amount for one pod of a shape: what it takes, and what others take that would keep it off."""
+        if not (apart := self._keeps_apart(shape)):
+            return demand
+        other = self._apart + 1 if shape.spec.isolated else self._apart
+        return (*demand[: -len(apart)], (other, _FREE))
 
     def _of_resources(self, shape: Shape) -> Demand:
         if shape.gpus and shape.gpu_milli < WHOLE:
@@ -74,7 +96,7 @@ class Capacity:
             self._usable[number] = ranking.admitted(slice(0, self._rows)) & self._nodes.open[: self._rows]
             if self._rows_for is not None and ranking.shape.spec.devices:
                 self._usable[number] &= self._rows_for(ranking.shape.spec.devices, self._rows)
-            for column, amount in demand:
+            for column, amount in self._asked_of(ranking.shape, demand):
                 self._amounts[number, column] = amount
                 np.minimum(self._held[number], free[column] // amount, out=self._held[number])
         self._held[~self._usable] = 0
