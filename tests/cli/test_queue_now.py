@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from fairlead.api import names
 from fairlead.cli import nodes
 from fairlead.cli.queue import Jobs, _table, age, jobs, with_age
 from fairlead.cli.snapshot import Snapshot
@@ -147,3 +148,32 @@ def test_places_that_are_kept_for_a_job_are_listed_as_the_leader_lists_them():
     assert [(each.name, each.gpus_used, each.kept_gpus) for each in domains.domains] == [("r", 4.0, 2.0)]
     assert "KEPT" in drawing(nodes._domain_table(domains))
     assert "KEPT" not in drawing(nodes._domain_table(nodes.domains_of([each for each in lines if not each.kept_gpus])))
+
+
+def test_what_pools_share_is_listed_by_pool_as_the_leader_lists_it():
+    spec = {"nodeSelector": {"matchLabels": {"disk": "a"}}, "sharedResources": {"storage": "10G", "uplink": 2}}
+    pools = [{"metadata": {"name": "p"}, "spec": spec}, {"metadata": {"name": "all"}, "spec": {"sharedResources": {"uplink": 1}}}]
+    taken = {names.SHARED_RESOURCES_ANNOTATION: "storage=4G,uplink=2"}
+    runs = objects.pod("runs", queue="q", gpus=1, nodeName="n") | {"status": {"phase": "Running"}}
+    runs["metadata"]["annotations"] = taken
+    found = snapshot(view(views.Pod, runs), pools=[view(views.NodePool, pool) for pool in pools])
+    labels = {"n": {"disk": "a"}, "m": {"disk": "a"}, "o": {}}
+    found.nodes = [view(views.Node, objects.node(name, gpus=4, labels=each)) for name, each in labels.items()]
+    lines = nodes.lines(found)
+    assert {each.name: [(one.pool, one.name, one.used) for one in each.shared] for each in lines} == {
+        "n": [("all", "uplink", 2), ("p", "storage", 4 * 10**9), ("p", "uplink", 2)],
+        "m": [("all", "uplink", 2), ("p", "storage", 4 * 10**9), ("p", "uplink", 2)],
+        "o": [("all", "uplink", 2)],
+    }
+    shared = nodes.shared_of(lines)
+    assert [msgspec.structs.astuple(each) for each in shared.shared] == [
+        ("all", "uplink", 3, 1, 2, 0),
+        ("p", "storage", 2, 10 * 10**9, 4 * 10**9, 6 * 10**9),
+        ("p", "uplink", 2, 2, 2, 0),
+    ]
+    assert [each.split() for each in drawing(nodes._shared_table(shared)).splitlines()] == [
+        ["POOL", "RESOURCE", "NODES", "DECLARED", "TAKEN", "FREE"],
+        ["all", "uplink", "3", "1", "2", "0"],
+        ["p", "storage", "2", "10G", "4G", "6G"],
+        ["p", "uplink", "2", "2", "2", "0"],
+    ]

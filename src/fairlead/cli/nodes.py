@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
+from fairlead.api.shared_resources import show as amount
 from fairlead.cli.connection import IntervalOption, KubeconfigOption, SeenFromOption, WatchOption, show
 from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing
-from fairlead.cli.output import Output, OutputOption
+from fairlead.cli.output import Exit, Output, OutputOption, fail
 from fairlead.cluster import views
 from fairlead.core.model.units import WHOLE
 from fairlead.scheduler.overview.rows import NodeLine
@@ -47,6 +49,26 @@ class DomainLine(msgspec.Struct, frozen=True):
     kept_gpus: float = 0.0
 
 
+class SharedLine(msgspec.Struct, frozen=True):
+    """What the nodes of a pool share, by name: as much as the NodePool declares, what pods take of it, and what is free.
+
+    nodes: how many of those listed are in the pool.
+    """
+
+    pool: str
+    name: str
+    nodes: int
+    declared: int
+    used: int
+    free: int
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """The result of `--shared`."""
+
+    shared: list[SharedLine]
+
+
 class Domains(msgspec.Struct, frozen=True):
     """The result of `--topology`. nodes_outside: how many are in no domain of any level."""
 
@@ -63,25 +85,33 @@ def nodes(
     topology: Annotated[
         bool, typer.Option("--topology", help="The domains of the network (racks, blocks), a row each, instead of nodes.")
     ] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="What the nodes of each pool share (sharedResources), a row each, instead of nodes.")
+    ] = False,
     namespace: SeenFromOption = "",
     watch: WatchOption = False,
     interval: IntervalOption = 2.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """All nodes with their GPUs: · free, ▄ shared, █ allocated."""
+    if topology and shared:
+        fail("--topology and --shared exclude each other", Exit.USAGE)
 
-    def chosen(known: list[NodeLine]) -> tuple[Nodes | Domains, Listing]:
+    def chosen(known: list[NodeLine]) -> tuple[Nodes | Domains | Shared, Listing]:
         found = [line for line in known if state in ("", line.state) and (line.gpus or not gpus)]
         if topology:
             domains = domains_of(found)
             return domains, _domain_table(domains)
+        if shared:
+            pools = shared_of(found)
+            return pools, _shared_table(pools)
         return Nodes(found), _table(found)
 
-    async def by_leader(leader: Leader, _: float) -> tuple[Nodes | Domains, Listing] | None:
+    async def by_leader(leader: Leader, _: float) -> tuple[Nodes | Domains | Shared, Listing] | None:
         known = await leader.nodes()
         return chosen(known) if known is not None else None
 
-    def view_of(snapshot: Snapshot) -> tuple[Nodes | Domains, Listing]:
+    def view_of(snapshot: Snapshot) -> tuple[Nodes | Domains | Shared, Listing]:
         return chosen(lines(snapshot))
 
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader, namespace=namespace)
@@ -154,6 +184,26 @@ def _domain_table(found: Domains) -> Listing:
         for line in found.domains
     ]
     columns, rows = _with_kept(columns, rows, found.domains)
+    return Listing(columns, rows)
+
+
+def shared_of(known: list[NodeLine]) -> Shared:
+    """What pools share that nodes are in, by pool and name."""
+    rows = Counter((each.pool, each.name) for line in known for each in line.shared)
+    last = {(each.pool, each.name): each for line in known for each in line.shared}
+    lines = [SharedLine(*key, rows[key], each.declared, each.used, each.free) for key, each in sorted(last.items())]
+    return Shared(lines)
+
+
+def _shared_table(found: Shared) -> Listing:
+    from rich.text import Text
+
+    numbers = [Column(name, right=True) for name in ("NODES", "DECLARED", "TAKEN", "FREE")]
+    columns = [Column("POOL", flexible=True, least=12), Column("RESOURCE", flexible=True, least=12), *numbers]
+    rows = [
+        [Text(line.pool), Text(line.name), str(line.nodes), *(amount(each) for each in (line.declared, line.used, line.free))]
+        for line in found.shared
+    ]
     return Listing(columns, rows)
 
 

@@ -133,6 +133,14 @@ class SharedResources:
         """From which pools a pod on a row takes something."""
         return [(pool, name) for pool in self._pools_of.get(row, ()) if name in self.declared[pool]]
 
+    def listed(self, row: int) -> list[tuple[str, str, int, int, int]]:
+        """What the pools of a row share: pool, name, how much is declared, taken and free."""
+        return [
+            (pool, name, amount, self.used.get((pool, name), 0), max(0, self.free((pool, name))))
+            for pool in self._pools_of.get(row, ())
+            for name, amount in self.declared[pool].items()
+        ]
+
     def parts(self, amounts: Iterable[tuple[str, int]], row: int) -> Iterator[tuple[Key, int]]:
         """What a pod on a row that takes so much takes of which pool."""
         return ((key, amount) for name, amount in amounts for key in self.keys(row, name))

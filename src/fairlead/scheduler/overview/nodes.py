@@ -7,7 +7,7 @@ from collections.abc import Collection
 from fairlead.api.names import POOL_LABELS
 from fairlead.core.model.units import WHOLE
 from fairlead.core.state.cluster import ClusterState
-from fairlead.scheduler.overview.rows import Domain, GpuPart, NodeLine
+from fairlead.scheduler.overview.rows import Domain, GpuPart, NodeLine, SharedAmount
 
 _DOWN = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Taints of nodes whose kubelet does not answer, or has reported that it is not ready."""
@@ -64,6 +64,7 @@ def _line(state: ClusterState, name: str, row: int, seen_from: str, *, down: boo
         gpu_parts=[GpuPart(*each) for each in (*parts.listed(row), *state.device_claims.devices.parts_on(row))],
         domains=[Domain(*each) for each in state.network.path(labels)],
         kept_gpus=sum(map(parts.of, kept)) / WHOLE,
+        shared=[SharedAmount(*each) for each in table.shared.listed(row)],
     )
 
 

@@ -104,6 +104,16 @@ class Domain(msgspec.Struct, frozen=True):
     name: str
 
 
+class SharedAmount(msgspec.Struct, frozen=True):
+    """What the nodes of a pool share. used: what pods there take of it, and places that are kept; free: never below 0."""
+
+    pool: str
+    name: str
+    declared: int
+    used: int
+    free: int
+
+
 class NodeLine(msgspec.Struct, frozen=True):
     """One node. state: as sinfo's words: idle, mixed, allocated, drained, down; closed where something on it cannot be counted.
 
@@ -113,6 +123,7 @@ class NodeLine(msgspec.Struct, frozen=True):
     closed_by: what closes it: pods whose size cannot be known, or what of the node itself cannot be read.
     domains: where it is on the network, from the widest level of its pool to the narrowest of which it has the label.
     kept_gpus: the part of gpus_used on which no pod is: reserved for members that are replaced, or for followers.
+    shared: what all nodes of its pools share.
     """
 
     name: str
@@ -130,6 +141,7 @@ class NodeLine(msgspec.Struct, frozen=True):
     gpu_parts: list[GpuPart] = []
     domains: list[Domain] = []
     kept_gpus: float = 0.0
+    shared: list[SharedAmount] = []
 
 
 class Amount(msgspec.Struct, frozen=True):
