@@ -311,6 +311,8 @@ class Auditor:
         task, row = live.tasks.get(binding.pod.uid), live.nodes.rows.get(binding.node)
         if task is None or row is None:
             return True
+        if task.pod.elastic and task.gang is not None and len(task.gang.placed()) < task.gang.needed:
+            return False  # those that its gang needs come first, and what is learned of speeds may keep these off
         mark = live.log.mark()
         _leave(live, victims)
         fits = task.ranking.fits_row(row)
