@@ -369,6 +369,23 @@ def test_a_pair_of_which_one_fails_at_the_start_is_not_tried_again():
     assert set(start(state, 40.0).values()) == {"uid-a", "uid-b"} - {partner}
 
 
+def test_a_pair_that_fails_is_not_tried_again_though_the_clock_is_ahead():
+    """Starts are those of the API server; this scheduler's clock is two hours ahead of them."""
+    state = world(agents())
+    state.upsert_pod(small("a"))
+    start(state, 10.0)
+    state.upsert_pod(small("b"))
+    run(state, 7200.0)
+    state.pods.bound("uid-b")
+    seen = msgspec.structs.replace(asked(state.tasks["uid-b"].pod), node="n0", partner="uid-a", started=20.0)
+    state.upsert_pod(seen)
+    run(state, 7230.0)
+    end(state, "b", succeeded=False)
+    state.upsert_pod(small("b-2"))
+    assert start(state, 7240.0) == {}
+    invariants.check(state)
+
+
 # -- restarts ----------------------------------------------------------------------------------
 
 

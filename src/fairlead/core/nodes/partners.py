@@ -58,7 +58,8 @@ class Partners:
     """active: some pod may share a GPU; nothing is asked before. rows: where such pods are, or were.
 
     due: UIDs of pods to be parted from their partners, since both are too slow, or do not run. parted: UID -> when its
-    partner left it. urgent: the names of the kind whose pod has waited so long that it need not gain much by its partner.
+    partner left it. bound_at: UID -> when it was bound, by the scheduler's own clock. urgent: the names of the kind whose pod has
+    waited so long that it need not gain much by its partner.
     reporting: some pod ever reported its speed. learning: UID -> names, time: pods that none may join before that time, unless
     their kind was measured alone.
     kept: the row and the device that no pod of another kind may come to, so that one of that kind has it once it is free.
@@ -72,6 +73,7 @@ class Partners:
         self.speeds = Speeds()
         self.due: set[str] = set()
         self.parted: dict[str, float] = {}
+        self.bound_at: dict[str, float] = {}
         self.urgent: tuple[str, ...] = ()
         self.kept: tuple[int, int] | None = None
         self.reporting = False

@@ -118,6 +118,7 @@ class Neighbours:
     def partner_of(self, task: Task) -> str:
         """As the binding of a pod states it: beside which one it is to run. Others may join it from now on."""
         nodes = self._tables.nodes
+        nodes.partners.bound_at[task.pod.uid] = self._tables.pressures.now
         nodes.changes.touch(task.row)
         nodes.gained.add(task.row)
         mate = nodes.partners.mate(task, task.row)
@@ -154,7 +155,9 @@ class Neighbours:
         mate = partners.mate(task, task.row) if task.shape.spec.paired and task.row >= 0 else None
         if mate is None or pod.succeeded or pod.terminating or not _begun(pod) or not _begun(mate.pod):
             return
-        if self._tables.pressures.now <= max(_begun(pod), _begun(mate.pod)) + AT_START:
+        # Where the clock is ahead of the API server's, starts lie in the past by it: what it noted itself counts, too.
+        bound = (partners.bound_at.get(each, 0.0) for each in (pod.uid, mate.pod.uid))
+        if self._tables.pressures.now <= max(_begun(pod), _begun(mate.pod), *bound) + AT_START:
             partners.speeds.stop(task.shape.spec.paired, mate.shape.spec.paired)
             self._judge_again()
 
@@ -170,6 +173,7 @@ class Neighbours:
             partners.parted[mate.pod.uid] = self._tables.pressures.now
             partners.alone(mate, self._tables.pressures.now + LEARNS)
         partners.parted.pop(task.pod.uid, None)
+        partners.bound_at.pop(task.pod.uid, None)
         partners.due.discard(task.pod.uid)
         partners.learning.pop(task.pod.uid, None)
 
