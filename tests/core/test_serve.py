@@ -57,7 +57,7 @@ def test_else_its_class_is_refused_with_the_reason_and_not_offered_again():
     assert unit.alive
     assert unit.tasks[0].state is TaskState.WAITING
     assert held(state) == before
-    assert state.log.mark() == 0
+    assert (state.log.depth, state.log.entries) == (0, [])
     assert state.queues.waiting.next() is None
 
 
@@ -85,7 +85,7 @@ def test_a_search_in_vain_leaves_nothing(monkeypatch):
     assert refused(decided)["high"].code is ReasonCode.RESOURCES
     assert state.tasks["uid-low"].state is TaskState.BOUND
     assert held(state) == before
-    assert state.log.mark() == 0
+    assert (state.log.depth, state.log.entries) == (0, [])
 
 
 def blocked(priority=1):
@@ -106,7 +106,7 @@ def test_what_would_be_reclaimed_at_once_does_not_start():
     assert unit.pending_class.held_back.tasks[0].pod.name == "mine"
     assert (unit.tasks[0].row, unit.tasks[0].state) == (-1, TaskState.WAITING)
     assert held(state) == before
-    assert state.log.mark() == 0
+    assert (state.log.depth, state.log.entries) == (0, [])
     assert [type(each) for each in served(state)[1]] == [Place], "the other has the place"
 
 
@@ -124,7 +124,7 @@ def test_nor_are_pods_evicted_for_it():
     assert refused(decided)["high"].code is ReasonCode.FAIR_SHARE
     assert (unit.tasks[0].state, state.tasks["uid-low"].state) == (TaskState.WAITING, TaskState.BOUND)
     assert held(state) == before
-    assert state.log.mark() == 0
+    assert (state.log.depth, state.log.entries) == (0, [])
 
 
 def test_work_within_its_share_is_not_held_against_others():
