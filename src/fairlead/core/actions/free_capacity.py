@@ -94,8 +94,11 @@ def _search(
     return plan
 
 
-def give_up(state: ClusterState, unit: Unit, other: Unit, vain: int, now: float) -> None:
-    """What was found for a unit would be taken back by another: that search was in vain, too. vain: how many were before it."""
+def give_up(state: ClusterState, unit: Unit, other: Unit | None, vain: int, now: float) -> None:
+    """What was found for a unit is no good, or would be taken back by another: that search was in vain, too.
+
+    vain: how many were before it.
+    """
     pending_class = pending_class_of(unit)
     if pending_class is not None:
         pending_class.search.given_up = other

@@ -14,11 +14,13 @@ from fairlead.core.actions.free_capacity import free_capacity, give_up, given_up
 from fairlead.core.actions.refusals import refuse
 from fairlead.core.actions.reserve import reserve_for
 from fairlead.core.allocation import NoCapacity, allocate
+from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.reclaimable import HeldBack, Reclaimed, Refused, claims_again, know_shares, reclaimed_by, reclaimer
 from fairlead.core.preemption.search import Plan
 from fairlead.core.preemption.trial import goes_beyond
+from fairlead.core.queues.entitlement import against, within_share
 from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
@@ -50,6 +52,9 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
         mark, pending_class = state.log.mark(), pending_class_of(unit)
         vain = pending_class.search.vain if pending_class is not None else 0
         plan: Plan | Moved | Reclaimed | Reason | None = free_capacity(state, unit, outcome.code, now)
+        if isinstance(plan, Plan | Moved) and _is_too_dear(state, unit, plan):
+            _find_nothing(state, unit, vain, now)
+            plan = None
         if beyond and isinstance(plan, Plan | Moved):
             plan = _plan_unless_reclaimed(state, unit, plan, vain, now)
         elif plan is None and (other := given_up_for(unit, now)) is not None:
@@ -126,6 +131,31 @@ def _plan_unless_reclaimed(
         task.become(TaskState.WAITING)
     give_up(state, unit, other, vain, now)
     return _held_back(state, unit, other)
+
+
+def _is_too_dear(state: ClusterState, unit: Unit, plan: Plan | Moved) -> bool:
+    """Whether the queue of a unit that reclaims would hold more than it may where the unit is to be.
+
+    By the cheapest nodes it was entitled. Those who lose dearer ones would reclaim them in turn, without end.
+    """
+    evicts, tree, fair = plan.plan if isinstance(plan, Moved) else plan, state.queues.tree, state.queues.fair
+    if not tree.parts.varies or PreemptionReason.SHARE not in evicts.why.reasons:
+        return False
+    queue, nothing = state.queues.queues[unit.tasks[0].queue], [(name, 0) for name, _ in tree.asked_together(unit.tasks)]
+    for name in {victim.queue for victim in evicts.victims}:
+        meets = against(queue, state.queues.queues[name])
+        if meets is None or within_share(fair, meets.claimants, nothing):
+            continue
+        if any(node.stays(each) > node.quota.get(each, 0) for node in meets.claimants for each, _ in nothing):
+            return True
+    return False
+
+
+def _find_nothing(state: ClusterState, unit: Unit, vain: int, now: float) -> None:
+    """What was found for a unit is no good: that search was in vain."""
+    for task in unit.tasks:
+        task.become(TaskState.WAITING)
+    give_up(state, unit, None, vain, now)
 
 
 def _reclaimer(state: ClusterState, unit: Unit, placed: list[Task]) -> Unit | None:

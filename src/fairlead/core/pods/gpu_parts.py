@@ -142,6 +142,10 @@ class GpuParts:
         shape.asked = known[1]
         return known[1]
 
+    def dearest(self, shape: Shape) -> Charge:
+        """What a pod of a shape is charged for at most, on whatever nodes."""
+        return self.choices(shape)[-1][1]
+
     def _least(self, ranking: Ranking) -> Charge:
         nodes, shape = self.nodes, ranking.shape
         rows: Mask = ranking.admitted(slice(0, nodes.count)) & nodes.open[: nodes.count]

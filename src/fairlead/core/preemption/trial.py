@@ -343,7 +343,9 @@ def goes_beyond(state: ClusterState, unit: Unit) -> bool:
     if not disputed or not state.policy.reclaim or not state.policy.preempt or pending_class is None:
         return False
     node = pending_class.queue
-    wanted = dict(state.queues.tree.asked_together(unit.tasks[: unit.need])) if state.queues.tree.by_row else pending_class.core
+    # Where they may be charged for more than that the trial finds out.
+    tree, needed = state.queues.tree, unit.tasks[: unit.need]
+    wanted = dict(tree.dearest_together(needed)) if tree.by_row else pending_class.core
     names = [name for name in disputed if name in wanted]
     return beyond_quota([node], names, lambda each, name: each.stays(name) + wanted[name])
 

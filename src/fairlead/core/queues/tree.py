@@ -59,6 +59,14 @@ class QueueTree:
         """What tasks will be charged for together."""
         return sum_of([self.asked(task.ranking) for task in tasks])
 
+    def dearest_together(self, tasks: Sequence[Task]) -> Charge:
+        """What they will be charged for at most, on whatever nodes."""
+        found = []
+        for task in tasks:
+            charge = self.parts.dearest(task.shape) if self.parts.varies else task.shape.charge
+            found.append(charge + self.pools.pinned(charge, task.ranking) if self.pools.named else charge)
+        return sum_of(found)
+
     def total(self, resource: str) -> int:
         """What all nodes, or those of the pool that its key names, offer, in the units that queues are charged in."""
         name, pool = split(resource) if "@" in resource else (resource, "")
