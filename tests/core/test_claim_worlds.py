@@ -371,7 +371,7 @@ def test_the_worlds_are_eventful():
 
 def test_another_scheduler_gives_away_what_is_being_bound():
     world = World(6)
-    for _ in range(150):
+    for _ in range(200):
         actions = (
             world.create,
             world.control,

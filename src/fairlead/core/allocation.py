@@ -253,6 +253,7 @@ def _each_slice(state: ClusterState, unit: Unit) -> list[Task] | Refused:
             with state.network.all_within(gang_slices.counted_as(together), rows):
                 refused = _fill_all(state, together, placed)
             if refused is None:
+                state.log.commit()
                 break
             del placed[before:]
             state.log.rollback(inner)
