@@ -618,3 +618,19 @@ def test_pauses_double_up_to_an_hour_and_begin_anew_after_a_while(monkeypatch):
     assert _placed(confirm(state, run(state, now))) == ["poison-0"]
     run(state, now + 7200.0)
     assert state.isolation._records == {}
+
+
+def test_a_trial_that_was_not_ended_is_reported_and_what_is_freed_afterwards_is_noted():
+    state = cluster([node("n", gpus=1)], pods=[pod("runs", gpus=1, at="n")])
+    state.upsert_pod(pod("waits", gpus=1, created=1.0))
+    run(state, NOW)
+    state.log.mark()
+    state.upsert_pod(pod("waits-too", gpus=1, created=2.0))
+    faults = [each for each in run(state, NOW + 1) if isinstance(each, Fault)]
+    assert len(faults) == 1
+    assert faults[0].site == "trials"
+    assert not [each for each in run(state, NOW + 2) if isinstance(each, Fault)]
+    assert "uid-waits-too" in state.tasks, "what was done is kept"
+    state.remove_pod("uid-runs")
+    assert [each.bindings[0].pod.name for each in run(state, NOW + 3) if isinstance(each, Place)] == ["waits"]
+    invariants.check(state)

@@ -25,6 +25,7 @@ from fairlead.core.actions.serve import refuse_again, serve
 from fairlead.core.actions.spares import hand_over, refill, releasing, replace
 from fairlead.core.actions.victimless import go_on
 from fairlead.core.model.transactions import Transaction
+from fairlead.core.model.undo import OpenTrialsError
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption import cycles, victims
 from fairlead.core.queues.queue_node import pending_class_of
@@ -103,6 +104,9 @@ def has_work(state: ClusterState) -> bool:
 def _begin(state: ClusterState, now: float) -> None:
     state.begin(now)
     guard = state.isolation.guard
+    if state.log.depth > 0:
+        with guard("trials"):
+            raise OpenTrialsError(state.log.end_all())
     with guard("departures"):
         state.evictions.follow_pools(now)
     if state.nodes.partners.active:

@@ -22,6 +22,13 @@ def new_version() -> int:
     return next(_VERSIONS)
 
 
+class OpenTrialsError(Exception):
+    """Trials that were not ended when a pass was over: from then on everything is recorded, and what is freed is not noted."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"{count} trial(s) of the last pass were not ended; what they did is kept")
+
+
 class UndoLog:
     """Remembers replaced values as (container, key, old value)."""
 
@@ -63,6 +70,13 @@ class UndoLog:
         self.depth -= 1
         if not self.depth:
             self._settle()
+
+    def end_all(self) -> int:
+        """Keep everything, whatever the depth; returns how many marks were left open."""
+        left, self.depth = self.depth, 0
+        self.entries.clear()
+        self._settle()
+        return left
 
     def unwind(self) -> list[Exception]:
         """Take back everything, whatever the depth, after an exception, and derive what waited. Returns what that raised.
