@@ -11,7 +11,7 @@ from fairlead.core.model.transactions import Evict, Fault, Preempt
 from tests.builders import GPU, cluster, confirm, node, pod, run
 from tests.core.test_gpu_parts import sliced
 
-_FOUND = (22, 144, 688, 821, 843, 867, 878)
+_FOUND = (22, 144, 451, 474, 557, 688, 821, 843, 867, 878)
 """Worlds in which they did."""
 
 

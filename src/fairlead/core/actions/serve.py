@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
@@ -21,7 +21,7 @@ from fairlead.core.preemption.reclaimable import HeldBack, Reclaimed, Refused, c
 from fairlead.core.preemption.search import Plan
 from fairlead.core.preemption.trial import goes_beyond
 from fairlead.core.queues.entitlement import against, within_share
-from fairlead.core.queues.queue_node import pending_class_of
+from fairlead.core.queues.queue_node import QueueNode, pending_class_of
 from fairlead.core.state.cluster import ClusterState
 
 _MAY_BE_TAKEN = (
@@ -136,19 +136,33 @@ def _plan_unless_reclaimed(
 def _is_too_dear(state: ClusterState, unit: Unit, plan: Plan | Moved) -> bool:
     """Whether the queue of a unit that reclaims would hold more than it may where the unit is to be.
 
-    By the cheapest nodes it was entitled. Those who lose dearer ones would reclaim them in turn, without end.
+    By the cheapest nodes it was entitled. Those who lose dearer ones would reclaim them in turn, without end: if the queue is
+    beyond its share there, or beyond its quota while by the cheapest nodes theirs would hold no more than their quotas.
     """
     evicts, tree, fair = plan.plan if isinstance(plan, Moved) else plan, state.queues.tree, state.queues.fair
     if not tree.parts.varies or PreemptionReason.SHARE not in evicts.why.reasons:
         return False
-    queue, nothing = state.queues.queues[unit.tasks[0].queue], [(name, 0) for name, _ in tree.asked_together(unit.tasks)]
-    for name in {victim.queue for victim in evicts.victims}:
+    queue, least = state.queues.queues[unit.tasks[0].queue], dict(tree.asked_together(unit.tasks))
+    nothing = [(name, 0) for name, amount in tree.dearest_together(unit.tasks) if amount != least.get(name)]
+    if not nothing:
+        return False
+    victims: dict[str, list[Task]] = {}
+    for victim in evicts.victims:
+        victims.setdefault(victim.queue, []).append(victim)
+    for name, gone in victims.items():
         meets = against(queue, state.queues.queues[name])
-        if meets is None or within_share(fair, meets.claimants, nothing):
+        if meets is None or all(_within_quota(node, nothing) for node in meets.claimants):
             continue
-        if any(node.stays(each) > node.quota.get(each, 0) for node in meets.claimants for each, _ in nothing):
+        again = dict(tree.asked_together(gone))
+        back = [(each, again.get(each, 0)) for each, _ in nothing]
+        if all(_within_quota(node, back) for node in meets.lenders) or not within_share(fair, meets.claimants, nothing):
             return True
     return False
+
+
+def _within_quota(node: QueueNode, charge: Sequence[tuple[str, int]]) -> bool:
+    """Whether a queue stays within its quotas with so much more."""
+    return all(node.stays(name) + amount <= node.quota.get(name, 0) for name, amount in charge)
 
 
 def _find_nothing(state: ClusterState, unit: Unit, vain: int, now: float) -> None:
