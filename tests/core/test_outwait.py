@@ -216,3 +216,29 @@ def test_what_goes_first_follows_what_is_released_once_all_was_forgotten():
     firsts.forget()
     state.remove_pod("uid-runs")
     assert firsts.go_before(moving, rows)
+
+
+@pytest.mark.parametrize("member_first", [False, True])
+def test_a_gang_of_which_a_member_was_deleted_takes_free_places_once_it_is_complete_again(member_first):
+    """Its victim has an hour to end; the place that becomes free is for the member that is left."""
+    nodes = [node("n0"), node("n1"), node("n2", gpus=1, labels={"h": "n2"})]
+    runs = [pod("victim", "borrow", gpus=8, at="n0", grace=3600), pod("other", "red", gpus=8, at="n1")]
+    state = cluster(nodes, [queue("red", quota=20), queue("borrow", quota=0)], runs, [group("g", 2, "red")], max_grace=3600)
+    run(state, 0.5)
+    state.upsert_pod(pod("wide", "red", gpus=8, group="g", created=1.0))
+    state.upsert_pod(pod("thin", "red", group="g", created=1.0, selector={"h": "n2"}))
+    assert preempted(run(state, 1.0)) == [["victim"]]
+    leaving(state, "uid-victim", leaves=3601.0)
+    state.remove_pod("uid-thin")
+    assert not placed(run(state, 2.0))
+    again = pod("thin-again", "red", group="g", created=3.0, selector={"h": "n2"})
+    if member_first:
+        state.upsert_pod(again)
+        assert not placed(run(state, 3.0))
+    state.remove_pod("uid-other")
+    found = placed(confirm(state, run(state, 4.0)))
+    if not member_first:
+        assert not found, "the gang is incomplete"
+        state.upsert_pod(again)
+        found = placed(confirm(state, run(state, 5.0)))
+    assert found == {"wide": "n1", "thin-again": "n2"}

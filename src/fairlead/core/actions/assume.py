@@ -67,11 +67,13 @@ def joins_held(state: ClusterState, gang: Gang | None, placed: list[Task]) -> bo
     """
     mates: list[Task] = []
     if gang is not None:
-        mates = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task not in placed]
-        run = sum(task.state is not TaskState.HELD and task not in placed for task in gang.placed()) if mates else 0
+        these = set(placed)
+        mates = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task not in these]
+        run = sum(task.state is not TaskState.HELD and task not in these for task in gang.placed()) if mates else 0
         if run >= gang.needed and not placed[0].pod.placeholder:
             mates = []
-    mates += [task for task in state.claims.held_with(placed) if task not in mates]
+    shared = state.claims.held_with(placed)
+    mates += [task for task in shared if task not in mates] if shared else []
     return bool(mates) and state.evictions.join(placed, mates)
 
 

@@ -263,9 +263,6 @@ def _moves(state: ClusterState, tasks: list[Task], firsts: _Firsts | None) -> bo
 
     firsts: what waits, which is not overtaken; None: all was served already.
     """
-    gang = tasks[0].gang
-    if gang is not None and gang.lacks_some(tasks) and not tasks[0].pod.placeholder:
-        return False  # members that it needs have gone meanwhile
     if state.claims.held_with(tasks):
         return False  # the devices of their claims are those of victims
     lingering, awaited = state.in_flight.lingering, awaited_by(tasks)
@@ -282,7 +279,10 @@ def _moves(state: ClusterState, tasks: list[Task], firsts: _Firsts | None) -> bo
     for task in moving:
         state.placement.unassign(task)
     state.evictions.release_victims(tasks, victims, places)
-    if not _allocate(state, moving):
+    gang = tasks[0].gang
+    # Where members that its gang needs have gone meanwhile the others wait in line, for these and for what is free.
+    lacks = gang is not None and not tasks[0].pod.placeholder and gang.lacks_some(tasks)
+    if lacks or not _allocate(state, moving):
         state.evictions.release_holds(tasks)
         return False
     for task in tasks:

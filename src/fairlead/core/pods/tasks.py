@@ -371,7 +371,8 @@ class Gang:
 
     def lacks_some(self, starting: Collection[Task] = ()) -> bool:
         """Whether it does not run with what it needs, even with these that start now: a place that is held is no start."""
-        return sum(task.state is not TaskState.HELD or task in starting for task in self.placed()) < self.needed
+        now = set(starting)  # there may be thousands
+        return sum(task.state is not TaskState.HELD or task in now for task in self.placed()) < self.needed
 
     def broken(self) -> bool:
         """Some members run, but too few, and no write is under way."""
