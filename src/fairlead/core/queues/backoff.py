@@ -15,7 +15,7 @@ from fairlead.core.nodes.table import NodeTable
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.queues.backoff_columns import BackoffColumns
 from fairlead.core.queues.backoff_lines import BackoffLines
-from fairlead.core.queues.queue_node import PendingClass, QueueNode
+from fairlead.core.queues.queue_node import PendingClass, QueueNode, touch_all
 
 
 class BackoffClasses:
@@ -120,11 +120,9 @@ class BackoffClasses:
     def close(self) -> list[QueueNode]:
         """Nothing is eligible. Returns the queues of which something was."""
         self.columns.shut_all()
-        closed = []
+        closed = [lines.node for lines in self._opened if lines.open]
         for lines in self._opened:
-            if lines.open:
-                lines.open = False
-                closed.append(lines.node)
-                lines.node.touch()
+            lines.open = False
+        touch_all(closed)
         self._opened.clear()
         return closed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappush
 
 from fairlead.api.reasons import Reason, ReasonCode
@@ -346,3 +346,16 @@ class QueueNode:
         priority, urgency, level, created, name = unit.rank
         devices, cpu, _, _ = self.users.key(unit)
         return priority, urgency, level, (devices, cpu), created, name
+
+
+def touch_all(nodes: Iterable[QueueNode]) -> None:
+    """`QueueNode.touch` of many, those above them once."""
+    above: dict[QueueNode, None] = {}
+    for node in nodes:
+        node.stamp += 1
+        node.touched = True
+        if node.parent is not None:
+            above[node.parent] = None
+    for parent in above:
+        for each in parent.path:
+            each.touched = True
