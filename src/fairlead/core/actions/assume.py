@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fairlead.core.actions.consolidate import Moved
 from fairlead.core.actions.reserve import name_of
 from fairlead.core.model.transactions import Binding, Place, Preempt, Transaction
-from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
+from fairlead.core.pods.tasks import Gang, Task, Unit
 from fairlead.core.preemption.search import Plan, by_upstream
 from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.cluster import ClusterState
@@ -65,15 +65,10 @@ def joins_held(state: ClusterState, gang: Gang | None, placed: list[Task]) -> bo
 
     So do pods that share a claim with one that waits: its devices are those of the victims.
     """
-    mates: list[Task] = []
-    if gang is not None:
-        these = set(placed)
-        mates = [task for task in gang.tasks.values() if task.state is TaskState.HELD and task not in these]
-        run = sum(task.state is not TaskState.HELD and task not in these for task in gang.placed()) if mates else 0
-        if run >= gang.needed and not placed[0].pod.placeholder:
-            mates = []
-    shared = state.claims.held_with(placed)
-    mates += [task for task in shared if task not in mates] if shared else []
+    these, mates = set(placed), list[Task]()
+    if gang is not None and (held := gang.held()) and (placed[0].pod.placeholder or gang.lacks_some(without=these)):
+        mates = [task for task in held if task not in these]
+    mates += state.claims.held_with(placed)
     return bool(mates) and state.evictions.join(placed, mates)
 
 

@@ -53,7 +53,7 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
         vain = pending_class.search.vain if pending_class is not None else 0
         plan: Plan | Moved | Reclaimed | Reason | None = free_capacity(state, unit, outcome.code, now)
         if isinstance(plan, Plan | Moved) and _is_too_dear(state, unit, plan):
-            _find_nothing(state, unit, vain, now)
+            _is_no_good(state, unit, None, vain, now)
             plan = None
         if beyond and isinstance(plan, Plan | Moved):
             plan = _plan_unless_reclaimed(state, unit, plan, vain, now)
@@ -127,9 +127,7 @@ def _plan_unless_reclaimed(
         return plan
     if not moves:
         held.note(state, unit, evicts.placed, other, evicts.victims)
-    for task in unit.tasks:
-        task.become(TaskState.WAITING)
-    give_up(state, unit, other, vain, now)
+    _is_no_good(state, unit, other, vain, now)
     return _held_back(state, unit, other)
 
 
@@ -165,11 +163,11 @@ def _within_quota(node: QueueNode, charge: Sequence[tuple[str, int]]) -> bool:
     return all(node.stays(name) + amount <= node.quota.get(name, 0) for name, amount in charge)
 
 
-def _find_nothing(state: ClusterState, unit: Unit, vain: int, now: float) -> None:
-    """What was found for a unit is no good: that search was in vain."""
+def _is_no_good(state: ClusterState, unit: Unit, other: Unit | None, vain: int, now: float) -> None:
+    """What was found for a unit is not carried out, perhaps for the sake of another: that search was in vain."""
     for task in unit.tasks:
         task.become(TaskState.WAITING)
-    give_up(state, unit, None, vain, now)
+    give_up(state, unit, other, vain, now)
 
 
 def _reclaimer(state: ClusterState, unit: Unit, placed: list[Task]) -> Unit | None:

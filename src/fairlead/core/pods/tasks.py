@@ -369,10 +369,17 @@ class Gang:
         """Whether it runs with more members than it needs."""
         return self.group is not None and len(self.placed()) > self.needed
 
-    def lacks_some(self, starting: Collection[Task] = ()) -> bool:
-        """Whether it does not run with what it needs, even with these that start now: a place that is held is no start."""
-        now = set(starting)  # there may be thousands
-        return sum(task.state is not TaskState.HELD or task in now for task in self.placed()) < self.needed
+    def held(self) -> list[Task]:
+        """Members whose places are held until victims have left them."""
+        return [task for task in self.tasks.values() if task.state is TaskState.HELD]
+
+    def lacks_some(self, starting: Collection[Task] = (), *, without: Collection[Task] = ()) -> bool:
+        """Whether it does not run with what it needs, even with these that start now, or without others: a place that is held
+        is no start.
+        """
+        starts, left_out = set(starting), set(without)  # there may be thousands
+        run = (task for task in self.placed() if task.state is not TaskState.HELD or task in starts)
+        return sum(task not in left_out for task in run) < self.needed
 
     def broken(self) -> bool:
         """Some members run, but too few, and no write is under way."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fairlead.api.names import DEFAULT_QUEUE, SHARED_PREFIX
@@ -52,7 +53,9 @@ class QueueTree:
 
     def asked(self, ranking: Ranking) -> Charge:
         """What a pod of a shape will be charged for wherever it is placed."""
-        charge = self.base(ranking)
+        return self._with_pools(self.base(ranking), ranking)
+
+    def _with_pools(self, charge: Charge, ranking: Ranking) -> Charge:
         return charge + self.pools.pinned(charge, ranking) if self.pools.named else charge
 
     def asked_together(self, tasks: Sequence[Task]) -> Charge:
@@ -61,11 +64,8 @@ class QueueTree:
 
     def dearest_together(self, tasks: Sequence[Task]) -> Charge:
         """What they will be charged for at most, on whatever nodes."""
-        found = []
-        for task in tasks:
-            charge = self.parts.dearest(task.shape) if self.parts.varies else task.shape.charge
-            found.append(charge + self.pools.pinned(charge, task.ranking) if self.pools.named else charge)
-        return sum_of(found)
+        dearest = self.parts.dearest if self.parts.varies else attrgetter("charge")
+        return sum_of([self._with_pools(dearest(task.shape), task.ranking) for task in tasks])
 
     def total(self, resource: str) -> int:
         """What all nodes, or those of the pool that its key names, offer, in the units that queues are charged in."""

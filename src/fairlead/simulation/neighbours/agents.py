@@ -18,7 +18,7 @@ from fairlead.core.state.cluster import ClusterState
 from fairlead.simulation.world import GPU, World
 
 HALF = 500
-_ENDED = ("Succeeded", "Failed")
+ENDED = ("Succeeded", "Failed")
 _REPORTS, _FAILS = (100.0, 170.0), 30.0  # seconds after two have met
 _ERROR = 0.05
 _STEPS = 10.0  # per second, of a kind that runs alone
@@ -129,7 +129,7 @@ class Agents:
         uid = pod["metadata"]["uid"]
         if uid not in self._on:
             return
-        if change.kind == "DELETED" or pod["status"].get("phase") in _ENDED:
+        if change.kind == "DELETED" or pod["status"].get("phase") in ENDED:
             mate = self._mate(uid) if uid in self._running else ""
             self._nodes[self._on.pop(uid)].give_back(uid)
             self._running.pop(uid, None)

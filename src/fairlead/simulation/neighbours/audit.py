@@ -17,11 +17,10 @@ from fairlead.cluster.simulated.kubelet import requests_of
 from fairlead.cluster.simulated.resources import NODES, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object, Store
 from fairlead.core.state.cluster import ClusterState
-from fairlead.simulation.neighbours.agents import partner_of
+from fairlead.simulation.neighbours.agents import ENDED, partner_of
 from fairlead.simulation.world import GPU
 
 _POOLS, _CLASSES, _GROUPS = "fairlead.dev/nodepools", "fairlead.dev/serviceclasses", "fairlead.dev/podgroups"
-_ENDED = ("Succeeded", "Failed")
 
 
 class _Bound(msgspec.Struct, frozen=True):
@@ -80,7 +79,7 @@ class NeighbourAuditor:
     def _pod(self, change: Change) -> None:
         pod = change.record.object
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
-        if change.kind == "DELETED" or (pod.get("status") or {}).get("phase") in _ENDED:
+        if change.kind == "DELETED" or (pod.get("status") or {}).get("phase") in ENDED:
             self._bound.pop(uid, None)
         elif node and uid not in self._bound:
             bound = self._bound[uid] = self._seen(change.key, pod, node)
