@@ -344,8 +344,8 @@ def goes_beyond(state: ClusterState, unit: Unit) -> bool:
         return False
     node = pending_class.queue
     # Where they may be charged for more than that the trial finds out.
-    tree, needed = state.queues.tree, unit.tasks[: unit.need]
-    wanted = dict(tree.dearest_together(needed)) if tree.by_row else pending_class.core
+    tree = state.queues.tree
+    wanted = dict(tree.dearest_together(unit.tasks[: unit.need])) if tree.by_row else pending_class.core
     names = [name for name in disputed if name in wanted]
     return beyond_quota([node], names, lambda each, name: each.stays(name) + wanted[name])
 
