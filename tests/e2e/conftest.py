@@ -105,7 +105,7 @@ class Cluster:
         return [
             (item["reason"], item.get("note", ""))
             for item in self.get("/apis/events.k8s.io/v1/namespaces/default/events")["items"]
-            if item["regarding"]["name"] == name
+            if item["regarding"].get("name") == name  # events of control plane components may be about no object
         ]
 
     def until(self, what, limit=LIMIT):

@@ -45,7 +45,9 @@ def fairlead(cluster, *arguments):
 def told(cluster, namespace, name, kind="Pod"):
     items = cluster.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
     return [
-        (each["reason"], each["note"]) for each in items if (each["regarding"]["kind"], each["regarding"]["name"]) == (kind, name)
+        (each["reason"], each["note"])
+        for each in items
+        if (each["regarding"].get("kind"), each["regarding"].get("name")) == (kind, name)
     ]
 
 
