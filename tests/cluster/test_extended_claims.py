@@ -237,6 +237,33 @@ def test_a_claim_that_was_left_behind_is_deleted_by_its_name_and_uid():
     asyncio.run(server.writer.release(removed))  # gone already
 
 
+def test_what_is_taken_back_is_awaited_and_named_in_the_status_no_more():
+    """Else the scheduler would see devices of the first binding while it decides on the next one, or bind without a claim."""
+    server = Server()
+
+    async def play():
+        assert await server.writer.allocate(binding()) == Allocated(Outcome.DONE)
+        ((key, _),) = server.claims.items()
+        server.watches = False
+        release = asyncio.create_task(server.writer.release(binding()))
+        while server.claims:
+            await asyncio.sleep(0)
+        server.note(key, None)  # not delivered: the watch is behind
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not release.done()
+        server.watches = True
+        server.note(key, None)
+        await release
+
+    asyncio.run(play())
+    assert server.pod["status"] == {}
+    assert server.requests[-2:] == [("DELETE", "claim"), ("PATCH", "pod")]
+    assert [each.status.extended_resource_claim_status is None for each in server.written] == [False, True]
+    asyncio.run(server.writer.release(binding()))
+    assert server.requests[-2:] == [("DELETE", "claim"), ("PATCH", "pod")], "nothing of it is left"
+
+
 def test_only_marked_claims_of_pods_are_for_extended_resources():
     marked = {"annotations": {claim_status.EXTENDED: "true"}}
     owner = {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}]}

@@ -250,6 +250,44 @@ def test_another_resource_of_gpus_is_charged_as_the_part_that_its_devices_are():
     assert next(iter(refused(transactions).values())).code is ReasonCode.LIMIT_EXCEEDED
 
 
+def test_what_waits_is_charged_by_devices_that_are_listed_after_it():
+    quota = Queue("default", "", 0, (QueueResource(GPU, None, 1000),))
+    state = state_of(CLASS, pods=[wants(name) for name in "pq"], queues=[quota])
+    state.claims.upsert(gpus("a", 4))
+    transactions = run(state)
+    assert len(placed(transactions)) == 1
+    assert next(iter(refused(transactions).values())).code is ReasonCode.LIMIT_EXCEEDED
+    invariants.check(state)
+
+
+def test_a_pod_that_runs_is_charged_once_for_what_is_a_gpu_by_its_name():
+    state = state_of(DeviceClass("gpu", resource=GPU), gpus("a", 4), pods=[wants("p", spec_=spec(gpus=2), resource=GPU)])
+    for each in ("assumed", "bound", "weighed anew"):
+        if each == "bound":
+            state.pods.bound("uid-p")
+        if each == "weighed anew":
+            state.claims.upsert(DeviceClass("gpu", ("true",), resource=GPU))
+        run(state)
+        assert state.queues.queues["default"].used[GPU] == 2000, each
+        invariants.check(state)
+
+
+def test_a_pod_that_is_weighed_anew_keeps_devices_that_its_claim_does_not_show_yet():
+    kind = f'device.attributes["{DRIVER}"].kind'
+    state = state_of(DeviceClass("gpu", (f'{kind} == "half"',), resource=RESOURCE), *halves("a", 1), pods=[wants("p")])
+    (choice,) = choices(run(state))["p"]
+    state.pods.bound("uid-p")
+    state.claims.upsert(DeviceClass("gpu", (f'{kind} in ["half", "whole"]',), resource=RESOURCE))
+    state.upsert_pod(wants("q"))
+    state.upsert_pod(wants("r"))
+    found = choices(run(state))
+    assert len(found) == 1
+    assert state.queues.queues["default"].used[GPU] == 2000, "it was charged as half of one GPU, and the class selects all of it"
+    ((other,),) = found.values()
+    assert set(devices(choice)) | set(devices(other)) == {"gpu-0-half-0", "gpu-0-half-1"}
+    invariants.check(state)
+
+
 def test_devices_of_a_plugin_are_still_predicted():
     gpu_class = DeviceClass("gpu", resource=GPU)
     pods = [wants("p", spec_=spec(gpus=2), resource=GPU), pod("z", milli=500)]
@@ -349,6 +387,19 @@ def test_a_claim_of_an_earlier_binding_is_deleted_before_the_pod_is_tried_again(
     transactions = run(state)
     assert placed(transactions)
     assert choices(transactions)["p"][0].claim == key_of_pod("uid-p")
+
+
+def test_a_claim_of_a_member_whose_gang_is_too_small_is_deleted():
+    """The scheduler before had created it, and ended; then the other member was deleted."""
+    state = state_of(CLASS, gpus("a", 1), made_for("p", "a"), groups=[group("g", 2)], pods=[wants("p", group="g")])
+    (gone,) = [each for each in run(state) if isinstance(each, Deallocate)]
+    (choice,) = gone.bindings[0].claims
+    assert (choice.claim, choice.removed) == ("ns/p-1", True)
+    state.claims.remove(DeviceClaim, "ns/p-1")
+    state.upsert_pod(wants("q"))
+    assert placed(run(state)) == {"q": "a"}
+    assert not [each for each in run(state, 100.0) if isinstance(each, Deallocate)]
+    invariants.check(state)
 
 
 def test_of_two_claims_the_one_with_devices_counts():

@@ -287,29 +287,31 @@ class DeviceClaims:
         """
         for choice in binding.claims:
             try:
-                version = await self._release(choice, binding.pod)
+                version, deleted = await self._release(choice, binding.pod)
                 async with asyncio.timeout(_RELEASED_LIMIT):
                     await self._delivered(choice.claim, version)
+                    for key in deleted:
+                        while self._extended.is_going(key):
+                            await self._next_change(key)
             except (ApiError, Unreachable, TimeoutError):
                 # The controller of claims does it once the pod is gone; until then they are reserved for this pod.
                 continue
 
-    async def _release(self, choice: DeviceChoice, pod: PodRef) -> int:
-        """Returns the version that the claim has then; 0: nothing was to be written, or the claim is deleted."""
+    async def _release(self, choice: DeviceChoice, pod: PodRef) -> tuple[int, list[str]]:
+        """Returns the version that the claim has then, 0: nothing was to be written; and the claims that are deleted."""
         if choice.removed:
             await self._extended.delete(choice.claim, choice.uid)
-            return 0
+            return 0, [choice.claim]
         if choice.extended is not None:
-            await self._extended.take_back(pod)
-            return 0
+            return 0, await self._extended.take_back(pod)
         for left in reversed(range(_TRIES)):
             try:
-                return await self._unreserve(choice, pod)
+                return await self._unreserve(choice, pod), []
             except (ApiError, protobuf.Outdated) as error:
                 # Others that share the claim write at the same moment; what is taken back is decided again by what they wrote.
                 if isinstance(error, ApiError) and (error.code != _CONFLICT or not left):
                     raise
-        return 0
+        return 0, []
 
     async def _unreserve(self, choice: DeviceChoice, pod: PodRef) -> int:
         """Take a reservation back, and the devices with it where they were decided for it and no other pod uses them."""

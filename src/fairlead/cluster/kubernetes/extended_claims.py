@@ -7,6 +7,7 @@ searched.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -36,6 +37,8 @@ class ExtendedClaims:
         self._owned: dict[str, dict[str, str]] = {}  # UID of a pod -> its claims, `namespace/name`, and their UIDs
         self._owners: dict[str, str] = {}
         self._doubtful: set[str] = set()  # UIDs of pods: a request to create a claim was not answered
+        self._shown: set[str] = set()  # UIDs of pods in whose status a claim was named
+        self._deleted: set[str] = set()  # claims that were deleted: the watch has not delivered that
         self._kept = False  # whether a pod's status is known to keep the name of its claim
 
     def note(self, changes: Iterable[Change[device_views.ResourceClaim]]) -> None:
@@ -44,6 +47,7 @@ class ExtendedClaims:
             view = change.view
             if view is None:
                 self._forget(change.key)
+                self._deleted.discard(change.key)
             elif owner := device_views.owner_of_extended(view.metadata):
                 self._remember(owner, change.key, view.metadata.uid)
 
@@ -84,6 +88,8 @@ class ExtendedClaims:
     async def show(self, pod: PodRef, key: str, wanted: ExtendedClaim) -> None:
         """Write into a pod's status which claim it has; key: empty: none. Raises `ApiError`, `Unreachable`, `NotKept`."""
         status = claim_status.extended_status(key.partition("/")[2], wanted) if key else None
+        if key:
+            self._shown.add(pod.uid)  # also where nothing is answered
         self._written(await self._write_status(pod, status))
 
     async def _write_status(self, pod: PodRef, status: Mapping[str, Any] | None, *, dry_run: bool = False) -> views.Pod:
@@ -97,10 +103,24 @@ class ExtendedClaims:
                 raise NotKept
         return view
 
-    async def take_back(self, pod: PodRef) -> None:
-        """Delete what was created for a pod that is not bound. Raises `ApiError`, `Unreachable`."""
-        for key, uid in sorted(self._owned.get(pod.uid, {}).items()):
+    async def take_back(self, pod: PodRef) -> list[str]:
+        """Delete what was created for a pod that is not bound, and name none in its status. Returns what is deleted.
+
+        Raises `ApiError`, `Unreachable`. A name that stays in the status is taken out with the next binding, once the watch has
+        delivered it; before, the pod could be bound without a claim, and its kubelet would wait for this one.
+        """
+        owned, shown = sorted(self._owned.get(pod.uid, {}).items()), pod.uid in self._shown
+        self._shown.discard(pod.uid)
+        for key, uid in owned:
             await self._delete(key, uid)
+        if shown:
+            with contextlib.suppress(ApiError, Unreachable):
+                self._written(await self._write_status(pod, None))
+        return [key for key, _ in owned]
+
+    def is_going(self, key: str) -> bool:
+        """Whether a claim was deleted here, and the watch has not delivered that."""
+        return key in self._deleted
 
     async def delete(self, key: str, uid: str) -> None:
         """Delete a claim of an earlier binding. Raises `ApiError`, `Unreachable`."""
@@ -116,6 +136,8 @@ class ExtendedClaims:
         except ApiError as error:
             if error.code != _GONE:
                 raise
+        if key in self._owners:
+            self._deleted.add(key)
         self._forget(key)
 
     def _remember(self, owner: str, key: str, uid: str) -> None:
@@ -130,3 +152,4 @@ class ExtendedClaims:
         owned.pop(key, None)
         if not owned:
             del self._owned[owner]
+            self._shown.discard(owner)

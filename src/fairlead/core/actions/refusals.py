@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import explain
+from fairlead.core.actions.deallocate import deallocate, idle_claims
 from fairlead.core.model.transactions import Overdue, Refuse, Transaction
 from fairlead.core.pods.tasks import Task, Unit, note_reported
 from fairlead.core.state.cluster import ClusterState
@@ -46,6 +47,8 @@ def notify(state: ClusterState) -> Iterator[Transaction]:
         if reason.code is not ReasonCode.INTERNAL_ERROR:
             waiting = [task for task in waiting if state.isolation.why(task.pod.uid) is None]
         with state.isolation.guard("notices", waiting):
+            if reason.code is ReasonCode.GANG_INCOMPLETE:
+                yield from deallocate(idle_claims(state, waiting))
             reported = [task for task in waiting if note_reported(task, reason)]
             if reported:
                 gang = reported[0].gang

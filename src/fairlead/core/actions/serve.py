@@ -45,7 +45,7 @@ def _serve(state: ClusterState, unit: Unit, now: float) -> Iterator[Transaction]
         yield from begin(state, unit, outcome, now)
         return
     refused: Refused | Reason = outcome
-    idle = idle_claims(state, unit) if isinstance(outcome, NoCapacity) else []
+    idle = idle_claims(state, unit.tasks) if isinstance(outcome, NoCapacity) else []
     yield from deallocate(idle)
     if outcome.code in _MAY_BE_TAKEN and not idle:
         # Until the transaction is made all of it can be taken back: victims run on as before.

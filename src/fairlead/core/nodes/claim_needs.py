@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod
+from fairlead.core.model.pods import DeviceNeed, DeviceUse, Pod, Served
 from fairlead.core.nodes.device_claims import DeviceClaims
 from fairlead.core.nodes.extended_resources import content_of
 
@@ -19,20 +19,30 @@ def needs(claims: DeviceClaims, pod: Pod, sharers: Callable[[str], int]) -> tupl
     return tuple(_need(claims, use, pod, sharers) for use in pod.claims)
 
 
-def weighed(claims: DeviceClaims, needs: tuple[DeviceNeed, ...]) -> tuple[DeviceNeed, ...]:
-    """What a pod needs as it was found out, charged by the devices that are there now."""
+def weighed(claims: DeviceClaims, uses: tuple[DeviceUse, ...], needs: tuple[DeviceNeed, ...]) -> tuple[DeviceNeed, ...]:
+    """What a pod needs as it was found out, by its uses of claims, charged by the devices that are there now."""
+    charged = (_charged(claims, use, need) for use, need in zip(uses, needs, strict=True))
     return tuple(
-        each if each.milli == milli else msgspec.structs.replace(each, milli=milli)
-        for each in needs
-        for milli in (claims.wants.weight(each.content) // each.sharers if each.sharers else 0,)
+        need if need.milli == milli else msgspec.structs.replace(need, milli=milli)
+        for need, milli in zip(needs, charged, strict=True)
     )
 
 
-def _need_of_extended(claims: DeviceClaims, use: DeviceUse, pod: Pod) -> DeviceNeed:
-    """What a pod needs for its extended resources. What is a GPU by its name is charged by that, and not once more."""
-    served = claims.extended.served(pod)
+def _charged(claims: DeviceClaims, use: DeviceUse, need: DeviceNeed) -> int:
+    if use.extended:
+        return _charged_besides(claims, need.served)
+    return claims.wants.weight(need.content) // need.sharers if need.sharers else 0
+
+
+def _charged_besides(claims: DeviceClaims, served: tuple[Served, ...]) -> int:
+    """Thousandths of a GPU for extended resources. What is a GPU by its name is charged by that, and not once more."""
     besides = tuple(each for each in served if not claims.devices.nodes.is_gpu(each.resource))
-    milli = claims.wants.weight(claims.wants.number(content_of(besides))) if besides else 0
+    return claims.wants.weight(claims.wants.number(content_of(besides))) if besides else 0
+
+
+def _need_of_extended(claims: DeviceClaims, use: DeviceUse, pod: Pod) -> DeviceNeed:
+    served = claims.extended.served(pod)
+    milli = _charged_besides(claims, served)
     claim = claims.claims.get(use.key)
     if claim is not None:
         return DeviceNeed(claims.wants.number(claim.asks), use.key, milli=milli, served=served)

@@ -172,6 +172,10 @@ class DeviceClaims(AvoidedDevices):
             return claim.allocation
         return self.assumed.get(key)
 
+    def unobserved(self, pod: Pod) -> dict[str, Allocation]:
+        """What was decided for the claims of a pod with a place, and is not in their status as far as is known."""
+        return {key: self.assumed[key] for key in self.keys_of(pod) if key in self.assumed and key not in self._observed}
+
     def place(self, pod: Pod, decided: Sequence[tuple[str, Allocation]]) -> None:
         """A pod has a place; decided: what its claims get there, those that have nothing yet."""
         log = self._log

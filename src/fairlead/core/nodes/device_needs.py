@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead.core.dra import model
 from fairlead.core.dra.model import DeviceClass
 from fairlead.core.model.pods import Pod, PodSpec
+from fairlead.core.nodes.extended_resources import is_of_pod
 from fairlead.core.nodes.node_devices import NodeDevices
 
 if TYPE_CHECKING:
@@ -120,7 +121,9 @@ class DeviceNeeds:
         if not self._reweighed:
             return
         for key in self._users:
-            if (asks := self._asks_of(key)) is not None and self._numbers.get(asks) in self._reweighed:
+            if is_of_pod(key):
+                self.concern(key)  # its claim may not exist yet, and more than what that asks for may be charged
+            elif (asks := self._asks_of(key)) is not None and self._numbers.get(asks) in self._reweighed:
                 self.concern(key)
         self._reweighed.clear()
 

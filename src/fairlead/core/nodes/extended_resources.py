@@ -25,6 +25,11 @@ def key_of_pod(uid: str) -> str:
     return f"{uid}//"
 
 
+def is_of_pod(key: str) -> bool:
+    """Whether a claim with this key is for the extended resources of a pod."""
+    return key.endswith("//")
+
+
 class ExtendedResources:
     """Classes by the resources that they serve, pods by those that they request, and claims by the pods that own them."""
 

@@ -113,7 +113,7 @@ class Pods:
         if not needs or any(each.missing for each in needs):
             needs = claim_needs.needs(self._tables.device_claims, pod, partial(self._sharers, pod))
         elif task is not None and task.state is TaskState.BOUND:
-            needs = claim_needs.weighed(self._tables.device_claims, needs)
+            needs = claim_needs.weighed(self._tables.device_claims, pod.claims, needs)
         if pod.spec.devices == needs:
             return pod
         return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, devices=needs))
@@ -134,15 +134,16 @@ class Pods:
             return 0 if members else 1
         return max(1, min(gang.needed, len(members | {pod.uid})))
 
-    def adopt(self, pod: Pod) -> Task | None:
+    def adopt(self, pod: Pod, before: Pod | None = None) -> Task | None:
         """A pod that is not known came. Returns its task if it has come to wait, and does not wait in line yet.
 
-        A pod whose size cannot be known holds nothing that could be counted: its node is closed instead.
+        A pod whose size cannot be known holds nothing that could be counted: its node is closed instead. before: the pod as it
+        was known until now, if it has been in the same place: what it has there stays.
         """
         tables = self._tables
         if pod.extended:
             tables.device_claims.extended.join(pod)
-            pod = tables.device_claims.extended.used(pod, None)
+            pod = tables.device_claims.extended.used(pod, before)
         if pod.claims:
             tables.device_claims.wants.use(pod)
             pod = self._resolved(pod, None)
@@ -213,8 +214,11 @@ class Pods:
                     tables.unsettle(task.gang)
             return
         keeps, queue = self._belonging.holds(task), task.queue
+        before = task.pod if row is not None and row == task.row else None
+        unobserved = tables.device_claims.unobserved(pod) if before is not None else {}
         self.remove(pod.uid)
-        self.adopt(pod)
+        with self._placement.deciding(unobserved):
+            self.adopt(pod, before)
         if keeps and pod.ours and tables.tasks[pod.uid].queue != queue:
             self._pending.change_queue(tables.tasks[pod.uid], queue)
 
