@@ -89,6 +89,11 @@ class World(ClaimStream):
         self.groups[key] = msgspec.structs.replace(group, target=target)
         self.state.upsert_group(self.groups[key])
 
+    def rests(self, job):
+        """Whether a job is suspended: no pod of it is made, also in place of those that were evicted before, until it resumes."""
+        targets = [each.target for each in self.groups.values() if each.target is not None]
+        return any(each.state == "Suspended" and f"uid-job-{job}" in each.owners for each in targets)
+
     def follow(self, *, surely=False):
         """Pods that were to go are gone, those of jobs that go on are made again, and jobs that resume make theirs."""
         for uid, suspended in list(self.going.items()):
@@ -102,7 +107,7 @@ class World(ClaimStream):
                         self.coming.append((job, int(at)))
         waiting, self.coming = self.coming, []
         for each in waiting:
-            if each[0] not in self.jobs:
+            if each[0] not in self.jobs or self.rests(each[0]):
                 continue
             if surely or self.rnd.random() < 0.5:
                 self.make(*each)

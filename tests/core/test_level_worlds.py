@@ -10,6 +10,7 @@ from collections import Counter
 import msgspec
 import pytest
 
+from fairlead.api.reasons import ReasonCode
 from fairlead.core import invariants
 from fairlead.core.model.groups import Group
 from fairlead.core.model.nodes import NetworkLevel, NodePool
@@ -30,7 +31,8 @@ class World:
         self.levels = LEVELS if rnd.random() < 0.8 else LEVELS[1:]
         self.nodes, self.groups, self.pods = {}, {}, {}
         self.unwritten, self.moved = [], set()
-        self.state = cluster(queues=[queue("default", quota=100)], gang_grace=10.0)
+        self.policy = {"gang_grace": 10.0, **({} if seed % 2 else {"reservations": 0})}
+        self.state = cluster(queues=[queue("default", quota=100)], **self.policy)
         self.state.upsert_pool(NodePool("p", levels=self.levels))
         for _ in range(rnd.randint(2, 7)):
             self.add_node()
@@ -157,7 +159,7 @@ class World:
     def restart(self):
         """Another scheduler begins with what exists, in any order."""
         self.write(sure=True)
-        self.state = cluster(queues=[queue("default", quota=100)], gang_grace=10.0)
+        self.state = cluster(queues=[queue("default", quota=100)], **self.policy)
         events = [
             (self.state.upsert_pool, NodePool("p", levels=self.levels)),
             *((self.state.upsert_node, each) for each in self.nodes.values()),
@@ -196,7 +198,10 @@ class World:
         assert None not in found, f"a member of gang {name} is in no domain"
 
     def could_start(self):
-        """The gangs of which no member has a place, and for which there is one; only of members that exist."""
+        """The gangs of which no member has a place, and for which there is one; only of members that exist.
+
+        Where there are reservations, not those that wait for a place which is reserved for a gang that has waited for longer.
+        """
         free = {name: each.allocatable[GPU] for name, each in self.nodes.items()}
         for each in self.pods.values():
             if each.node in free:
@@ -204,6 +209,10 @@ class World:
         for name, group in sorted(self.groups.items()):
             members = [each for each in self.pods.values() if each.group == name]
             if len(members) < group.min_member or any(each.node for each in members):
+                continue
+            if self.state.reserved.holds and all(
+                self.state.tasks[each.uid].reported is ReasonCode.RESERVATION for each in members
+            ):
                 continue
             asked = sorted((each.spec.gpus for each in members), reverse=True)
             required = group.closeness.required if group.closeness is not None else ()
