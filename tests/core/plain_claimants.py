@@ -141,7 +141,7 @@ def firsts(state: ClusterState, node: QueueNode, *, refused: bool) -> list[Unit]
         first = pending_class.first()
         if first is None or by_upstream(first) or first.tasks[0].pod.never_preempts:
             continue
-        if node.blocked is None or first.rank <= node.blocked:
+        if not node.keeps_back(first):
             found.append(first)
     return found
 

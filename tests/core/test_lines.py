@@ -23,10 +23,12 @@ def first_of(pending_class):
 
 def first_of_queue(queue, waiting):
     """The first of a queue."""
-    if queue.blocked is not None:
-        return None
     tried = [each for each in queue.pending_classes.values() if not waiting.is_refused(each)]
-    return min((unit for each in tried if (unit := first_of(each)) is not None), key=queue.unit_key, default=None)
+    first = min((unit for each in tried if (unit := first_of(each)) is not None), key=queue.unit_key, default=None)
+    head = queue.blocked
+    if head is None or not head.alive or head is first or first is None:
+        return first
+    return None if queue.unit_key(head) < queue.unit_key(first) else first
 
 
 def agree(waiting, rnd):

@@ -48,6 +48,32 @@ def test_unless_the_head_blocks():
     assert placed(run(state)) == {"small": "n"}
 
 
+def test_a_head_that_blocks_is_the_head_by_what_its_user_holds():
+    pods = [pod("of-a", gpus=2, user="a", at="n"), pod("of-b", user="b", at="n"), pod("small", user="a", created=1)]
+    pods += [pod("big", gpus=8, user="b", created=0), pod("later", user="b", created=2)]
+    state = cluster([node("n", gpus=4)], pods=pods, head_blocks=True, fair_users=True)
+    assert not placed(run(state))
+    state.remove_pod("uid-of-a")
+    assert placed(run(state)) == {"small": "n"}, "user a holds less than user b by now; big still keeps later waiting"
+    assert not placed(run(state, 60.0))
+
+
+def test_nothing_passes_a_head_that_blocks_when_something_else_is_tried_again():
+    pods = [pod("runs", gpus=2, at="n"), pod("later", gpus=4, created=2)]
+    state = cluster([node("n", gpus=4)], pods=pods, head_blocks=True)
+    assert not placed(run(state))
+    state.upsert_pod(pod("big", gpus=8, created=1))
+    assert set(refused(run(state, 1.0))) == {"big"}
+    state.remove_pod("uid-runs")
+    state.upsert_pod(pod("last", gpus=1, created=3))
+    assert not placed(run(state, 2.0)), "there is a place for later by now"
+    state.upsert_pod(pod("first", gpus=1, created=0))
+    assert placed(run(state, 3.0)) == {"first": "n"}
+    state.remove_pod("uid-big")
+    state.remove_pod("uid-first")
+    assert placed(settle(state)) == {"later": "n"}
+
+
 def test_limits_cap_and_release():
     state = cluster([node("n")], [queue("q", limit=2)], [pod(f"p{i}", queue="q", created=float(i)) for i in range(4)])
     done = settle(state)

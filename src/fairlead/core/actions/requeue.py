@@ -129,6 +129,7 @@ def requeue(state: ClusterState, now: float) -> None:
     state.settle(now)
     nodes, freed, waiting, guard = state.nodes, state.queues.accounts.freed, state.queues.waiting, state.isolation.guard
     waiting.renew_reasons(now)
+    waiting.order.pass_heads()
     for pending_class in waiting.due(state.services.now):
         with guard("requeue", pending_class):
             group, unit = waiting.without_victims.group_of(pending_class), pending_class.first()

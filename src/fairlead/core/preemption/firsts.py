@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fairlead.core.pods.rank import Rank
 from fairlead.core.pods.tasks import Unit
 from fairlead.core.preemption.search import by_upstream
 from fairlead.core.queues.queue_node import PendingClass, QueueNode, UnitKey
@@ -26,7 +25,7 @@ class _Known(NamedTuple):
     refused: list[Entry]
     others: list[Entry]
     stamp: int
-    blocked: Rank | None
+    blocked: Unit | None
     held: dict[str, tuple[int, int]]
     past: dict[str, int]
 
@@ -95,7 +94,7 @@ def _firsts(node: QueueNode) -> list[Unit]:
         first = pending_class.first()
         if first is None or by_upstream(first) or first.tasks[0].pod.never_preempts:
             continue
-        if node.blocked is None or first.rank <= node.blocked:
+        if not node.keeps_back(first):
             found.append(first)
     return found
 

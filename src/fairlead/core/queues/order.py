@@ -27,7 +27,7 @@ class QueueOrder:
     """The heaps, and the next unit.
 
     first: the unit that a queue itself would serve next. share: (queue, unit) -> part of its deserved share that the queue
-    would hold. offered: a version of what all nodes offer.
+    would hold. offered: a version of what all nodes offer. blocked: queues that their heads block, and some that are open again.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class QueueOrder:
         self._seen = -1
         self._top: list[Entry] = []
         self._sequence = 0
+        self.blocked: dict[QueueNode, None] = {}
 
     def clear(self) -> None:
         """No queue is listed."""
@@ -69,6 +70,20 @@ class QueueOrder:
         """Put a queue, and those above it, in their places."""
         for each in node.path:
             self._put(each)
+
+    def reopen(self, node: QueueNode) -> None:
+        """A queue may have a head again, or another one."""
+        node.touch()
+        if not node.listed:
+            self.enlist(node)
+
+    def pass_heads(self) -> None:
+        """Queues go on whose head is gone, or comes after something else since users hold less than they did."""
+        for node in list(self.blocked):
+            if node.blocked is None or not node.blocked.alive:
+                del self.blocked[node]
+            if (first := node.lines.first()) is not None and not node.keeps_back(first):
+                self.reopen(node)
 
     def enlist_all(self, nodes: Iterable[QueueNode]) -> None:
         """The same for several; those above them once."""

@@ -9,7 +9,6 @@ from heapq import heappush
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core.model.charges import Charge
 from fairlead.core.model.queues import Queue, QueueResource
-from fairlead.core.pods.rank import Rank
 from fairlead.core.pods.tasks import Task, TaskState, Unit, demand_of
 from fairlead.core.queues.lines import Line, QueueLines
 from fairlead.core.queues.meters import Meter
@@ -249,7 +248,7 @@ class QueueNode:
         self.placed: dict[str, Task] = {}  # uid -> task of this very queue that has a node
         self.guests: dict[str, Task] = {}  # uid -> pod of another scheduler for which this very queue is charged
         self.priorities: dict[int, int] = {}  # class priority -> how many of those placed
-        self.blocked: Rank | None = None  # rank of the unit that everything after it waits for
+        self.blocked: Unit | None = None  # the head that has no place, and that everything after it waits for
         self.users = UserAmounts()  # what users hold of this very queue
         self.lines = QueueLines(self.users)
         self.meter: Meter | None = None  # only where there are limits by user or by job
@@ -280,6 +279,11 @@ class QueueNode:
                     groups.setdefault(each.core_of(names), []).append(each)
             known = self.alike = names, list(groups.values())
         return known[1]
+
+    def keeps_back(self, unit: Unit) -> bool:
+        """Whether a unit comes after the head that has no place. Which comes first depends on what users hold."""
+        head = self.blocked
+        return head is not None and head.alive and head is not unit and self.unit_key(head) < self.unit_key(unit)
 
     def first_refused(self) -> tuple[Unit, Reason] | None:
         """The first of those that wait in it and were tried, and why all of its pending class have no place."""

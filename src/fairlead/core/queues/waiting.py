@@ -104,9 +104,8 @@ class Waiting:
         node.pods_waiting += pending_class.pods
         self.fair.touch()
         line = pending_class.add(unit)
-        if node.blocked is not None and unit.rank < node.blocked:
-            node.blocked = None
-            self._reopen(node)
+        if node.blocked is not None and not node.keeps_back(unit):
+            self.order.reopen(node)
         if unit.user in pending_class.limited:
             pending_class.late.append(unit)
             self.late.add(pending_class)
@@ -133,9 +132,10 @@ class Waiting:
         pending_class.unschedulable = pending_class.held_back = None
         pending_class.queue.changed[pending_class] = None
         pending_class.queue.touch()
-        if pending_class.queue.blocked is not None:
-            pending_class.queue.blocked = None
-            self._reopen(pending_class.queue)
+        if (head := pending_class.queue.blocked) is not None:
+            if head.pending_class is pending_class or not head.alive:
+                pending_class.queue.blocked = None
+            self.order.reopen(pending_class.queue)
         if not pending_class.waiting:
             self._dissolve(pending_class)
         else:
@@ -172,8 +172,7 @@ class Waiting:
         opened = self.backoff.list_rows(rows)
         for lines in opened:
             if lines.node.blocked is not None:
-                lines.node.blocked = None
-                self.order.enlist(lines.node)
+                self.order.reopen(lines.node)
         if express:
             for lines in opened:
                 lines.node.touch()
@@ -343,12 +342,9 @@ class Waiting:
         """Nothing after the first unit of this class is served before it, in its queue."""
         unit = pending_class.first()
         if unit is not None:
-            pending_class.queue.blocked = unit.rank
+            pending_class.queue.blocked = unit
             pending_class.queue.touch()
-
-    def _reopen(self, node: QueueNode) -> None:
-        if not node.listed:
-            self.order.enlist(node)
+            self.order.blocked[pending_class.queue] = None
 
     def _offer(self, pending_class: PendingClass) -> None:
         """All lines of a class may be tried."""
@@ -423,8 +419,10 @@ class Waiting:
 
     def _first(self, node: QueueNode) -> Unit | None:
         """The unit that a queue itself would serve next."""
-        if node.blocked is not None:
-            return None
+        first = self._first_in_line(node)
+        return None if node.blocked is not None and first is not None and node.keeps_back(first) else first
+
+    def _first_in_line(self, node: QueueNode) -> Unit | None:
         first = node.lines.first()
         if not self.backoff:
             return first

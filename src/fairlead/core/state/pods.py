@@ -10,7 +10,6 @@ from fairlead.core.model.pods import DeviceNeed, Pod
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes import claim_needs
 from fairlead.core.pods.tasks import PLACED, Task, TaskState
-from fairlead.core.queues.queue_node import pending_class_of
 from fairlead.core.state.finished import FinishedPods
 from fairlead.core.state.parts import Parts
 from fairlead.core.state.tables import Tables
@@ -321,16 +320,8 @@ class Pods:
             self.left.add(task.pod.owner)
 
     def _leave_line(self, task: Task) -> None:
-        if task.unit is None:
-            return
-        queues, pending_class = self._tables.queues, pending_class_of(task.unit)
-        if (
-            pending_class is not None
-            and pending_class.unschedulable is not None
-            and pending_class.queue.blocked == task.unit.rank
-        ):
-            queues.waiting.requeue(pending_class)  # the head of the line is gone: the next may be tried
-        self._pending.withdraw(task)
+        if task.unit is not None:
+            self._pending.withdraw(task)
 
     def _leave_node(self, task: Task) -> None:
         pod = task.pod
