@@ -1,6 +1,7 @@
 """A trial of who would reclaim what starts leaves out queues in which all is in vain: it finds what a trial of all queues finds."""
 
 from collections import Counter
+from contextlib import contextmanager
 
 import pytest
 
@@ -43,6 +44,15 @@ class Deep(Twins):
         self.carry_out(decided)
 
 
+@contextmanager
+def beside(state, steps=victims.STEPS):
+    """A question besides those of the pass: it uses up nothing of the steps that are left for sets of victims, and has its own."""
+    table = victims.victims_of(state)
+    left, table.steps = table.steps, steps
+    yield table
+    table.steps = left
+
+
 def both(monkeypatch):
     """Every trial is made of all queues, too; returns how often what happened."""
     seen, search = Counter(), reclaimable._search
@@ -55,17 +65,24 @@ def both(monkeypatch):
         return found
 
     def compared(state, unit, placed, *, all_queues, borrowing, only=None):
+        table = victims.victims_of(state)
+        before = table.steps
         found = search(state, unit, placed, all_queues=all_queues, borrowing=borrowing, only=only)
         if only is not None and found is not None and found.unit is not None:
             seen["again"] += 1
-            assert search(state, unit, placed, all_queues=True, borrowing=True).unit is not None
+            with beside(state) as table:
+                assert search(state, unit, placed, all_queues=True, borrowing=True).unit is not None or table.steps <= 0
         if all_queues:
             return found
-        everything = search(state, unit, placed, all_queues=True, borrowing=borrowing)
+        enough = table.steps > 0
+        with beside(state, before):
+            everything = search(state, unit, placed, all_queues=True, borrowing=borrowing)
+            enough = enough and table.steps > 0
         if found is None:
             seen["made again"] += 1
             return None
-        assert found == everything
+        assert found == everything or not enough
+        seen["ended early"] += not enough
         seen["found" if found.unit is not None else "none"] += 1
         return found
 
@@ -235,7 +252,8 @@ def judged(monkeypatch):
         found = known(self, state, unit, placed, victims)
         if found is not None:
             seen["known"] += 1
-            assert reclaimable.reclaimer(state, unit, placed).unit is not None
+            with beside(state) as table:
+                assert reclaimable.reclaimer(state, unit, placed).unit is not None or table.steps <= 0
         return found
 
     monkeypatch.setattr(reclaimable.HeldBack, "known", tried)
@@ -272,6 +290,22 @@ def test_a_queue_that_may_reclaim_only_since_something_was_placed_is_tried_after
     decided = settle(state)
     assert (preempted(decided), set(placed(decided)), set(refused(decided))) == ([], {"beside", "more", "mine"}, {"first"})
     assert seen["made again"] == 1
+
+
+def test_what_leaves_another_room_is_not_held_back_as_what_did_not(monkeypatch):
+    """Beside `large` the claimant has too few CPUs, and would reclaim it; `small` has as many GPUs, and leaves it a place."""
+    seen = judged(monkeypatch)
+    queues = [Queue("first", "", 1, (QueueResource(GPU, quota=0),)), queue("mine", quota=2)]
+    nodes = [node("n", gpus=3, cpu=10_000, labels={"zone": "a"}), node("c", gpus=0, cpu=500_000)]
+    state = cluster(nodes, queues, reservations=0, patience=0.0, share_wait=0.0)
+    state.upsert_pod(pod("large", "first", gpus=2, cpu=8000, created=1.0))
+    state.upsert_pod(pod("alike", "first", gpus=2, cpu=8000, created=1.5, selector={"zone": "a"}))
+    state.upsert_pod(pod("small", "first", gpus=2, cpu=1000, created=2.0))
+    state.upsert_pod(pod("claimant", "mine", cpu=5000, created=3.0))
+    decided = run(state)
+    assert placed(decided) == {"small": "n", "claimant": "n"}
+    assert set(refused(decided)) == {"large", "alike"}
+    assert seen["known"] == 1
 
 
 def test_a_queue_beyond_its_quota_of_one_resource_becomes_a_lender_of_another(monkeypatch):

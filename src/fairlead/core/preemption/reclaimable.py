@@ -53,8 +53,9 @@ Refused = allocation.Refused | Reclaimed
 class HeldBack:
     """For whom single pods are held back from places, free or of the same victims, as long as queues hold the same in one pass.
 
-    What is alike for preemption, and would be charged the same of what is scarce for the same node, would be taken back as well:
-    what waits meets the same places and victims. So a GPU that many jobs may not have costs a trial per queue, not per job.
+    What is alike for preemption, takes the same of the same node, and would be charged the same of what is scarce, would be taken
+    back as well: what waits meets the same places and victims. So a GPU that many jobs may not have costs a trial per queue and
+    size, not per job.
     claimant: the last for whom something was held back, if nothing that goes before it had found a place in the trial. It would
     most often reclaim what is placed next, too, so it is asked first.
     """
@@ -93,7 +94,7 @@ def _alike(state: ClusterState, unit: Unit, placed: Sequence[Task], victims: Seq
     work = preemption_classes(state).of(first, unit.level)
     user = unit.user if pending_class.queue.policy.users_reclaim else ""
     gone = tuple(sorted(task.pod.uid for task in victims))
-    return id(work), user, first.row, pending_class.core_of(state.queues.fair.disputed), gone
+    return id(work), user, first.row, first.shape.taken, pending_class.core_of(state.queues.fair.disputed), gone
 
 
 class Reclaimer(NamedTuple):
