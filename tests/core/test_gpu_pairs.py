@@ -623,6 +623,15 @@ def test_a_pair_that_does_not_run_is_not_tried_until_it_was_seen_to_run():
     assert speeds.loss(("a",), ("b",)) == 200
 
 
+def test_a_pair_that_does_not_run_is_known_by_its_names_also_once_the_same_images_were_measured():
+    speeds = Speeds()
+    first, second = ("name/a", "images/x"), ("name/b", "images/x")
+    speeds.stop(first, second)
+    speeds.alone(first, 10.0)
+    assert speeds.kind(second) == "name/b", "not what its images are known by"
+    assert speeds.loss(first, second) is None
+
+
 def test_kinds_that_stop_the_others_are_expected_to_stop_more():
     kinds = [f"k{number}" for number in range(8)]
     speeds = known(*kinds, "greedy")

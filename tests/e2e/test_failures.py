@@ -8,11 +8,13 @@ import urllib.request
 
 import pytest
 
-from fairlead.api import policies
+from fairlead.api import names, policies
 from testbed import objects
 from testbed.objects import node, pod, pod_group
 
 pytestmark = pytest.mark.e2e
+
+SHARES = {"sharing": "Pairs"}
 
 
 def test_kill_and_restart_in_the_middle(cluster):
@@ -122,6 +124,41 @@ def test_the_new_place_of_a_pod_that_is_gone_is_reserved_again_by_the_next_leade
     assert cluster.until(lambda: cluster.placed().get("again")) == {"n0": "n1", "n1": "n0"}[held]
     assert "thief" not in cluster.placed()
     cluster.until(lambda: "kept-places" not in str(cluster.get(lease)["metadata"].get("annotations")))
+
+
+def test_what_was_learned_of_jobs_that_share_gpus_is_known_to_the_next_leader(cluster):
+    """One failed beside the other; no object of either is left when the scheduler is killed."""
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/fairlead-scheduler"
+    cluster.create({"apiVersion": names.API_VERSION, "kind": "ServiceClass", "metadata": {"name": "small"}, "spec": SHARES})
+    cluster.create(node("n0", gpus=1, labels={names.GPU_SHARING_LABEL: names.OWN_AGENT}))
+
+    def submit(*named):
+        cluster.create(*(pod(name, labels={names.SERVICE_CLASS_LABEL: "small"}) for name in named))
+
+    def report(name, phase):
+        path, kind = f"/api/v1/namespaces/default/pods/{name}/status", "application/merge-patch+json"
+        began = cluster.pods()[name]["metadata"]["creationTimestamp"]
+        cluster.plane.request("PATCH", path, {"status": {"phase": phase, "startTime": began}}, kind)
+
+    first = cluster.scheduler()
+    submit("resnet-1", "bert-1")
+    cluster.all_placed(2)
+    report("resnet-1", "Running")
+    report("bert-1", "Running")
+    report("bert-1", "Failed")
+    cluster.until(lambda: "bert" in str(cluster.get(f"{lease}-pair-speeds")))
+    cluster.until(lambda: "fairlead-scheduler-pair-speeds" in str(cluster.get(lease)["metadata"].get("annotations")))
+    first.kill()
+    force = {"gracePeriodSeconds": 0, "kind": "DeleteOptions", "apiVersion": "v1"}
+    for name in ("resnet-1", "bert-1"):
+        cluster.plane.request("DELETE", f"/api/v1/namespaces/default/pods/{name}", force)
+    cluster.scheduler()
+    submit("resnet-2", "bert-2")
+    cluster.until(lambda: cluster.placed() and any(cluster.condition(name) for name in ("resnet-2", "bert-2")))
+    assert len(cluster.placed()) == 1
+    submit("gcn-1")
+    cluster.until(lambda: "gcn-1" in cluster.placed())
+    assert len(cluster.placed()) == 2
 
 
 def test_a_standby_takes_over_and_the_old_epoch_is_refused(cluster):

@@ -76,12 +76,13 @@ def test_the_first_release_keeps_its_names():
     assert all("fairlead" in each for each in found)
 
 
-def test_a_process_of_a_second_release_may_hold_its_own_lease_only():
+def test_a_process_of_a_second_release_may_write_its_own_leases_only():
     for each in objects(values(SECOND)):
         for rule in each.get("rules", ()) if each["kind"] in ("Role", "ClusterRole") else ():
             if "leases" in rule["resources"] and rule["verbs"] != ["create"]:
-                assert rule["resourceNames"] == [each["metadata"]["name"]]
-                assert rule["resourceNames"][0] in ("blue-scheduler", "blue-operator")
+                [name] = rule["resourceNames"]
+                assert name in (each["metadata"]["name"], f"{each['metadata']['name']}-pair-speeds")
+                assert name in ("blue-scheduler", "blue-scheduler-pair-speeds", "blue-operator")
 
 
 def test_its_configuration_tells_both_processes_which_release_they_are_of():

@@ -60,9 +60,9 @@ def test_a_decision_that_differs_is_found_by_log_and_pass(recorded, tmp_path):
 
 @pytest.fixture(scope="module")
 def subjects(tmp_path_factory):
-    """The recordings of forms and of claims; `record` refuses one without its subject."""
+    """The recordings of forms, claims and pairs; `record` refuses one without its subject."""
     folder = tmp_path_factory.mktemp("subjects")
-    logs.record(folder, chosen("forms", "claims"))
+    logs.record(folder, chosen("forms", "claims", "pairs"))
     assert all(each.identical for each in logs.replay(sorted(folder.glob("*.jsonl"))).values())
     return folder
 
@@ -119,6 +119,16 @@ def test_devices_that_are_given_back_are_held_by_one_claim_each_and_other_ones_a
                 assert claims[claim["claim"]]
                 given_back[f"claim-{binding['pod']['uid']}"] = claims[claim["claim"]]
     assert elsewhere >= 2
+
+
+def test_what_is_learned_of_pairs_is_recorded_as_it_is_written(subjects):
+    written = [
+        each["speeds"] for _, outputs in lines_of(subjects / "pairs.jsonl") for each in outputs if each["type"] == "PairSpeeds"
+    ]
+    assert len(written) >= 3
+    known = [{(first, second) for first, second, _ in each.get("beside", ())} for each in written]
+    assert len(known[-1]) > len(known[0])
+    assert {each[0].split("/")[-1] for each in written[-1]["kinds"]} <= {"bert-job", "gcn-job", "lstm-job", "resnet-job"}
 
 
 def test_a_recording_that_lacks_its_subject_is_refused(tmp_path):

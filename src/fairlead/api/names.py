@@ -52,6 +52,11 @@ def lease(release: str, process: str) -> str:
     return f"{release}-{process}"
 
 
+def lease_of_speeds(release: str) -> str:
+    """The name of the Lease in which the scheduler of a release writes what it learned of speeds."""
+    return f"{lease(release, 'scheduler')}-pair-speeds"
+
+
 def answer_to(schedulers: Mapping[str, str], release: str = FIRST_RELEASE) -> None:
     """From now on the schedulers of this process have these names, and it is of this release."""
     given = dict(schedulers)
@@ -222,6 +227,10 @@ FAILED_DEVICES_ANNOTATION: Final = "fairlead.dev/failed-devices"
 """On the scheduler's Lease: because of which devices bindings failed, for the scheduler that leads next."""
 KEPT_PLACES_ANNOTATION: Final = "fairlead.dev/kept-places"
 """On the same: places that are reserved for pods which do not exist, for the scheduler that leads next."""
+PAIR_SPEEDS_ANNOTATION: Final = "fairlead.dev/pair-speeds"
+"""On a Lease beside that one: what is learned of speeds of jobs that share GPUs, for the scheduler that leads next."""
+PAIR_SPEEDS_IN_ANNOTATION: Final = "fairlead.dev/pair-speeds-in"
+"""On the scheduler's Lease: the name of the one that has it."""
 LEASE_ANNOTATION: Final = "fairlead.dev/lease"
 """Beside the epoch: the name of that Lease, where it is not that of the first release."""
 

@@ -28,6 +28,7 @@ from fairlead.core.model.starts import FailedStarts
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension
 from fairlead.core.nodes.storage import StorageObject
 from fairlead.core.numa.model import NodeTopology
+from fairlead.core.pairs.learned import LearnedSpeeds
 
 
 class Upsert(msgspec.Struct, frozen=True, gc=False, tag=True):
@@ -116,6 +117,12 @@ class PlacesKept(msgspec.Struct, frozen=True, gc=False, tag=True):
     places: KeptPlaces
 
 
+class SpeedsKept(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """What the scheduler that led before has learned of speeds of jobs that share GPUs. Delivered once, before all else."""
+
+    speeds: LearnedSpeeds
+
+
 class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """An eviction was refused, or was found not to have happened. message: as the API server puts it."""
 
@@ -132,7 +139,18 @@ class EvictFailed(msgspec.Struct, frozen=True, gc=False, tag=True):
 
 
 ClusterEvent = (
-    Upsert | Gone | Judged | StorageKnown | DevicesKnown | Synced | Bound | BindFailed | DevicesFailed | PlacesKept | EvictFailed
+    Upsert
+    | Gone
+    | Judged
+    | StorageKnown
+    | DevicesKnown
+    | Synced
+    | Bound
+    | BindFailed
+    | DevicesFailed
+    | PlacesKept
+    | SpeedsKept
+    | EvictFailed
 )
 
 
@@ -251,6 +269,9 @@ class Cluster(Protocol):
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
         """Write where a reservation stands and which nodes it keeps."""
+
+    async def keep_speeds(self, speeds: LearnedSpeeds) -> None:
+        """Write what is learned of speeds of jobs that share GPUs, for the scheduler that leads next."""
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
         """One event on a pod, on the pod group `namespace/name`, or on a node by its name."""

@@ -156,10 +156,14 @@ OF_PROCESS = {"scheduler": OF_SCHEDULER, "operator": OF_OPERATOR}
 
 def of_lease(process: str, release: str = names.FIRST_RELEASE) -> tuple[Rule, ...]:
     """In the namespace of the leases."""
-    return (
+    found = (
         Rule("the Lease of the leader, the first time", "coordination.k8s.io", "leases", "create"),
         Rule("to hold it", "coordination.k8s.io", "leases", "get update", names.lease(release, process)),
     )
+    if process != "scheduler":
+        return found
+    why = "what was learned of jobs that share GPUs, for the next leader"
+    return (*found, Rule(why, "coordination.k8s.io", "leases", "get update", names.lease_of_speeds(release)))
 
 
 def of_server(api_service: str) -> Rule:

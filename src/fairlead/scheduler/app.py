@@ -26,7 +26,7 @@ from fairlead.cluster.kubernetes.config import Config
 from fairlead.cluster.kubernetes.endpoints import Service
 from fairlead.cluster.kubernetes.kept_places import NotedPlaces
 from fairlead.cluster.kubernetes.lease import Elector, until
-from fairlead.cluster.port import Cluster, ClusterEvent, DevicesFailed, PastFailure, PlacesKept, Synced
+from fairlead.cluster.port import Cluster, ClusterEvent, DevicesFailed, PastFailure, PlacesKept, SpeedsKept, Synced
 from fairlead.core.actions.nominated import kept_places
 from fairlead.core.model.kept_places import NO_PLACES, KeptPlaces
 from fairlead.core.model.transactions import Preempt
@@ -132,7 +132,9 @@ class Scheduler:
         self.options = options
         self.failed = False
         self._stop = asyncio.Event()
-        self.kubernetes = KubernetesCluster(client, schedulers=options.schedulers, release=options.release)
+        self.kubernetes = KubernetesCluster(
+            client, schedulers=options.schedulers, release=options.release, lease_namespace=LEASE_NAMESPACE
+        )
         self.cluster: Cluster = self.kubernetes
         if options.shadow:
             self.cluster = ShadowCluster(self.kubernetes, report or (lambda _: None), client.clock)
@@ -150,8 +152,13 @@ class Scheduler:
             renew_deadline=options.lease_renew,
             retry=options.lease_retry,
             identity=identity,
-            annotations=lambda: {**self.kubernetes.failed_devices.annotations(), **self.places.annotations()},
+            annotations=lambda: {
+                **self.kubernetes.failed_devices.annotations(),
+                **self.places.annotations(),
+                **self.kubernetes.speeds.annotations(),
+            },
         )
+        self.kubernetes.speeds.named = self.elector.renew_soon
         self.places = NotedPlaces(self.elector.renew_soon)
         self.kubernetes.instance = self.elector.identity
         self.applier = Applier(
@@ -281,6 +288,10 @@ class Scheduler:
         """The core starts deciding only here."""
         self._past_failures = self.kubernetes.failed_devices.take_over(self.elector.found)
         self._past_places = self.places.take_over(self.elector.found)
+        if self.elector.epoch is not None:
+            self.kubernetes.speeds.take_over(self.elector.found)
+            if speeds := await self.kubernetes.speeds.read():
+                self.core.send([SpeedsKept(speeds)])  # before any pod, whose speed is judged by it
         namespace, pod = self.options.service_namespace, self.options.pod_address
         async with asyncio.TaskGroup() as group:
             group.create_task(self.cluster.run(self._take) if self._standby is None else self._take_over())

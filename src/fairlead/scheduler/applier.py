@@ -24,7 +24,7 @@ from fairlead.core.model.transactions import (
     Unread,
     Warn,
 )
-from fairlead.scheduler.outputs import GroupStatus, Output, QueueStatus, ReservationStatus, Trouble, Verdict
+from fairlead.scheduler.outputs import GroupStatus, Output, PairSpeeds, QueueStatus, ReservationStatus, Trouble, Verdict
 from fairlead.scheduler.writing.bindings import Bindings
 from fairlead.scheduler.writing.context import Context
 from fairlead.scheduler.writing.counters import WriteCounters
@@ -75,6 +75,7 @@ class Applier:
             QueueStatus: statuses.queue,
             ReservationStatus: statuses.reservation,
             Verdict: statuses.verdict,
+            PairSpeeds: statuses.speeds,
         }
 
     def submit(self, outputs: list[Output]) -> None:

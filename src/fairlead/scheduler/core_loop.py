@@ -25,6 +25,7 @@ from fairlead.cluster.port import (
     Gone,
     Judged,
     PlacesKept,
+    SpeedsKept,
     StorageKnown,
     Synced,
     Upsert,
@@ -214,10 +215,8 @@ class CoreLoop:
         elif isinstance(event, BindFailed):
             state.bind_failed(event.uid, now, event.devices)
             self.reports.groups.mark_of(event.uid)
-        elif isinstance(event, DevicesFailed):
-            state.claims.remember_failures([(each.at, each.failed) for each in event.failures], now)
-        elif isinstance(event, PlacesKept):
-            state.places_before.remember(event.places)
+        elif isinstance(event, DevicesFailed | PlacesKept | SpeedsKept):
+            self._take_over(event, now)
         elif isinstance(event, EvictFailed):
             state.evictions.failed(event.uid, now, by_budget=event.by_budget)
         elif isinstance(event, Gone):
@@ -228,6 +227,15 @@ class CoreLoop:
             state.claims.all_known()
         elif isinstance(event, Synced):
             self.synced = True
+
+    def _take_over(self, event: DevicesFailed | PlacesKept | SpeedsKept, now: float) -> None:
+        """What the scheduler that led before has kept."""
+        if isinstance(event, DevicesFailed):
+            self.state.claims.remember_failures([(each.at, each.failed) for each in event.failures], now)
+        elif isinstance(event, PlacesKept):
+            self.state.places_before.remember(event.places)
+        else:
+            self.state.nodes.partners.speeds.restore(event.speeds)
 
     def _upsert(self, event: Upsert) -> None:
         about = event.object

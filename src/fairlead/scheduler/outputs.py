@@ -9,6 +9,7 @@ from fairlead.core.model.groups import Chosen, Completed, SparePlaces
 from fairlead.core.model.queues import ForecastRecord, RunTimeRecord, UsageRecord
 from fairlead.core.model.starts import FailedStarts
 from fairlead.core.model.transactions import PodRef, Transaction
+from fairlead.core.pairs.learned import LearnedSpeeds
 
 
 class GroupStatus(msgspec.Struct, frozen=True, tag=True):
@@ -82,4 +83,10 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-Output = Transaction | GroupStatus | QueueStatus | ReservationStatus | Verdict | Trouble
+class PairSpeeds(msgspec.Struct, frozen=True, tag=True):
+    """What is learned of speeds of jobs that share GPUs, written for the scheduler that leads next."""
+
+    speeds: LearnedSpeeds
+
+
+Output = Transaction | GroupStatus | QueueStatus | ReservationStatus | Verdict | PairSpeeds | Trouble

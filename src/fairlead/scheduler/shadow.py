@@ -15,6 +15,7 @@ from fairlead.api.reasons import Reason
 from fairlead.cluster.port import Allocated, Cluster, ClusterEvent, Gone, GroupReport, Outcome, QueueReport, Sink, Upsert
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.transactions import Binding, PodRef, Resume, Suspension, ref_of
+from fairlead.core.pairs.learned import LearnedSpeeds
 
 
 class Decided(msgspec.Struct, frozen=True, tag="decided", tag_field="kind"):
@@ -222,6 +223,9 @@ class ShadowCluster:
         """Nothing."""
 
     async def reservation_status(self, name: str, phase: str, nodes: Sequence[str]) -> None:
+        """Nothing."""
+
+    async def keep_speeds(self, speeds: LearnedSpeeds) -> None:
         """Nothing."""
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:

@@ -21,6 +21,7 @@ from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, Unreachable, encode
 from fairlead.cluster.kubernetes.device_claims import DeviceClaims
 from fairlead.cluster.kubernetes.informer import Informer
+from fairlead.cluster.kubernetes.kept_speeds import KeptSpeeds
 from fairlead.cluster.kubernetes.statuses import Statuses, pod_path
 from fairlead.cluster.kubernetes.targets import write_target
 from fairlead.cluster.kubernetes.volumes import Volumes
@@ -39,7 +40,10 @@ _REPEATS, _REPEATS_LATER = 0.5, 10.0  # seconds until a deletion without an answ
 
 
 class KubernetesCluster:
-    """A real API server. release: that of Fairlead which this process is of. instance: how we sign events."""
+    """A real API server. release: that of Fairlead which this process is of. instance: how we sign events.
+
+    lease_namespace: where the scheduler's Leases are.
+    """
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class KubernetesCluster:
         schedulers: Mapping[str, str] = names.SCHEDULERS,
         release: str = names.FIRST_RELEASE,
         instance: str = "fairlead",
+        lease_namespace: str = "kube-system",
     ) -> None:
         self.client = client
         first = release == names.FIRST_RELEASE
@@ -68,6 +73,8 @@ class KubernetesCluster:
         self.nominate, self.refuse, self.condition = statuses.nominate, statuses.refuse, statuses.condition
         self.group_status, self.queue_status = statuses.group_status, statuses.queue_status
         self.reservation_status, self.verdict = statuses.reservation_status, statuses.verdict
+        self.speeds = KeptSpeeds(client, lease_namespace, names.lease_of_speeds(release))
+        self.keep_speeds = self.speeds.write
 
     # -- watches -------------------------------------------------------------------------------
 

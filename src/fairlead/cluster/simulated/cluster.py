@@ -46,6 +46,7 @@ from fairlead.cluster.simulated.store import Object
 from fairlead.cluster.translate import Change, Translator
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.transactions import Binding, DeviceChoice, PodRef, Resume, Suspension
+from fairlead.core.pairs.learned import LearnedSpeeds
 
 _ENDED = ("Succeeded", "Failed")
 _QUEUES, _GROUPS, _RESERVATIONS = QUEUE.table, POD_GROUP.table, RESERVATION.table
@@ -379,6 +380,9 @@ class SimulatedCluster:
             status = {**(record.object.get("status") or {}), "phase": phase, "nodes": list(nodes)}
             obj = {**record.object, "metadata": dict(record.object["metadata"]), "status": status}
             self.api.store.put(_RESERVATIONS, ("", name), obj)
+
+    async def keep_speeds(self, speeds: LearnedSpeeds) -> None:
+        """Nothing: there is no Lease, and no scheduler that leads next."""
 
     async def event(self, regarding: PodRef | str, reason: str, note: str, *, warning: bool = False, action: str = "") -> None:
         """One event on a pod, on the pod group `namespace/name`, or on a node by its name."""

@@ -11,7 +11,7 @@ from fairlead.api.reasons import Reason
 from fairlead.cluster.port import Cluster, GroupReport, QueueReport
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.model.transactions import PodRef
-from fairlead.scheduler.outputs import GroupStatus, QueueStatus, ReservationStatus, Verdict
+from fairlead.scheduler.outputs import GroupStatus, PairSpeeds, QueueStatus, ReservationStatus, Verdict
 from fairlead.scheduler.writing.counters import WriteCounters
 from fairlead.scheduler.writing.lines import STATUS, Lines
 
@@ -34,6 +34,7 @@ class Statuses:
         self._queues = Latest(lines, self._queue)
         self._reservations = Latest(lines, self._reservation)
         self._verdicts = Latest(lines, self._verdict)
+        self._speeds = Latest(lines, self._speeds_kept)
         self.refusals = Latest(lines, self._refusal, _still_withdraws)
         self.conditions = Latest(lines, self._condition)
 
@@ -52,6 +53,10 @@ class Statuses:
     def verdict(self, verdict: Verdict) -> None:
         """Write whether an object is in force as it is."""
         self._verdicts.put(f"{verdict.kind}/{verdict.name}", verdict)
+
+    def speeds(self, learned: PairSpeeds) -> None:
+        """Write what is learned of speeds."""
+        self._speeds.put("", learned)
 
     async def _group(self, status: GroupStatus) -> None:
         report = GroupReport(
@@ -80,6 +85,9 @@ class Statuses:
         await self._cluster.verdict(
             verdict.kind, verdict.name, accepted=verdict.accepted, reason=verdict.reason, message=verdict.message
         )
+
+    async def _speeds_kept(self, learned: PairSpeeds) -> None:
+        await self._cluster.keep_speeds(learned.speeds)
 
     async def _refusal(self, refusal: Refusal) -> None:
         self._counters.conditions += 1

@@ -13,6 +13,7 @@ from fairlead.simulation import chaos, lab
 from fairlead.simulation.decisions.claims import CLAIMS, ClaimsCluster
 from fairlead.simulation.decisions.cluster import GPU, HOUR, Cluster, Job, Theme
 from fairlead.simulation.decisions.forms import FORMS, FormsCluster
+from fairlead.simulation.decisions.pairs import PAIRS, PairsCluster
 from fairlead.simulation.decisions.themes import SAVED, THEMES
 from fairlead.simulation.fuzzing import world as fuzzing
 from fairlead.simulation.traces import TraceJob
@@ -44,6 +45,8 @@ def recordings(trace: Sequence[TraceJob] = ()) -> list[Recording]:
     found.append(Recording("forms", "gangs that take another form rather than wait", _small(FORMS, of=FormsCluster), least))
     least = {"Deallocate": 2, "Place": 20}
     found.append(Recording("claims", "devices by claims, and nodes that are lost", _small(CLAIMS, of=ClaimsCluster), least))
+    least = {"PairSpeeds": 3, "Place": 20}
+    found.append(Recording("pairs", "jobs that share GPUs and report speeds", _small(PAIRS, of=PairsCluster), least))
     found += [Recording(f"lab-{seed}", "half a day of a lab", _lab(seed), {"Place": 100, "Verdict": 1}) for seed in (1, 2, 3)]
     for workload, seeds, least in (("pods", range(1, 7), {"Place": 5}), ("aijobs", range(1, 7), {"Place": 5})):
         for seed in seeds:
