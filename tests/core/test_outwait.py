@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from fairlead.api.reasons import ReasonCode
-from fairlead.core.actions.outwait import _Firsts
+from fairlead.core.actions.ahead import Ahead
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Warn
+from fairlead.core.pods.tasks import Unit
 from tests.builders import cluster, confirm, first, group, node, placed, pod, preempted, queue, refused, run
 from tests.core.test_backoff import Twins
 
@@ -161,12 +162,16 @@ def test_a_victim_that_does_not_answer_has_a_longer_pause_each_time():
     assert 1 <= plans <= 5
 
 
+def as_one(tasks):
+    return Unit(tuple(tasks), len(tasks), tasks[0].gang)
+
+
 def _asked(seed):
     """For all that waits at some times in a random world: whether something goes before it, were it held; checked each."""
     rnd, twins = random.Random(seed), Twins(seed)
     if seed % 3 == 0:
         twins.both("upsert_class", ServiceClass("prompt", levels=(100.0,), express=1))
-    firsts = _Firsts(twins.states[0])
+    asks = Ahead(twins.states[0])
     for _ in range(20):
         for _ in range(5):
             twins.comes()
@@ -175,14 +180,14 @@ def _asked(seed):
         (state,) = twins.states
         state.settle(twins.now)
         waiting = state.queues.waiting
-        firsts.forget()
+        asks.forget()
         classes = [each for node in state.queues.queues.values() for each in node.pending_classes.values() if each.first()]
         for held in [each.first() for each in classes]:
             rows = sorted(rnd.sample(range(state.nodes.count), rnd.randint(1, state.nodes.count)))
             mine = waiting.order_key(held, held=True)[0]
             fitting = [each.first() for each in classes if any(one.fits_row(row) for one in each.rankings for row in rows)]
             ahead = any(waiting.order_key(first)[0] < mine for first in fitting)
-            assert firsts.go_before(list(held.tasks), rows) == ahead, f"seed {seed} at {twins.now}"
+            assert asks.goes_before(as_one(list(held.tasks)), rows) == ahead, f"seed {seed} at {twins.now}"
             yield ahead
 
 
@@ -197,11 +202,11 @@ def test_what_goes_first_follows_a_policy_that_is_edited_between_two_held_jobs()
     state.upsert_pod(pod("held", "mine", at="n", gpus=2))
     state.upsert_pod(pod("waits", "low", created=1.0))
     first(state, 1.0)
-    firsts, moving, rows = _Firsts(state), [state.tasks["uid-held"]], [state.nodes.rows["m"]]
-    assert not firsts.go_before(moving, rows)
+    asks, held, rows = Ahead(state), as_one([state.tasks["uid-held"]]), [state.nodes.rows["m"]]
+    assert not asks.goes_before(held, rows)
     state.upsert_queue(queue("low", quota=2, priority=9))
-    firsts.forget()
-    assert firsts.go_before(moving, rows)
+    asks.forget()
+    assert asks.goes_before(held, rows)
 
 
 def test_what_goes_first_follows_what_is_released_once_all_was_forgotten():
@@ -211,11 +216,11 @@ def test_what_goes_first_follows_what_is_released_once_all_was_forgotten():
     state.upsert_pod(pod("runs", "low", at="n", gpus=4))
     state.upsert_pod(pod("waits", "low", created=1.0))
     first(state, 1.0)
-    firsts, moving, rows = _Firsts(state), [state.tasks["uid-held"]], [state.nodes.rows["m"]]
-    assert not firsts.go_before(moving, rows)
-    firsts.forget()
+    asks, held, rows = Ahead(state), as_one([state.tasks["uid-held"]]), [state.nodes.rows["m"]]
+    assert not asks.goes_before(held, rows)
+    asks.forget()
     state.remove_pod("uid-runs")
-    assert firsts.go_before(moving, rows)
+    assert asks.goes_before(held, rows)
 
 
 @pytest.mark.parametrize("member_first", [False, True])

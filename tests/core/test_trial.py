@@ -57,6 +57,12 @@ def both(monkeypatch):
     """Every trial is made of all queues, too; returns how often what happened."""
     seen, search = Counter(), reclaimable._search
     left_out = trial.Trial.queues
+    unclaimed, answers = reclaimable.is_unclaimed, []
+
+    def is_unclaimed(asked):
+        """The trial is made all the same."""
+        answers.append(unclaimed(asked))
+        return False
 
     def queues(self):
         found = left_out(self)
@@ -67,7 +73,11 @@ def both(monkeypatch):
     def compared(state, unit, placed, *, all_queues, borrowing, only=None):
         table = victims.victims_of(state)
         before = table.steps
+        answers.clear()
         found = search(state, unit, placed, all_queues=all_queues, borrowing=borrowing, only=only)
+        if answers and answers[0]:
+            seen["unclaimed"] += 1
+            assert found is None or (found.unit is None and not found.blocked)
         if only is not None and found is not None and found.unit is not None:
             seen["again"] += 1
             with beside(state) as table:
@@ -87,6 +97,7 @@ def both(monkeypatch):
         return found
 
     monkeypatch.setattr(reclaimable, "_search", compared)
+    monkeypatch.setattr(reclaimable, "is_unclaimed", is_unclaimed)
     monkeypatch.setattr(trial.Trial, "queues", queues)
     return seen
 
@@ -119,14 +130,14 @@ def test_the_worlds_meet_every_end_of_a_trial(monkeypatch):
     seen = both(monkeypatch)
     for seed in range(20, 36):
         play(seed, monkeypatch, 40)
-    assert all(seen[what] > 10 for what in ("left out", "tried", "found", "none")), seen
+    assert all(seen[what] > 10 for what in ("left out", "tried", "found", "none", "unclaimed")), seen
     assert seen["again"], seen
 
 
 def in_step(monkeypatch):
     """What claims in each trial is compared with the plain rule, unit by unit; returns how often what happened."""
     seen, later_of, end = Counter(), claimants._later, object()
-    may_claim, firsts_of, known = trial.Trial._may_claim, firsts.Firsts.of, dict[int, list]()
+    may_claim, firsts_of, known = trial.Trial.claiming, firsts.Firsts.of, dict[int, list]()
     placeless_of = few_rows.FewRows.without_place
 
     def later(state, unit):
@@ -149,7 +160,7 @@ def in_step(monkeypatch):
 
     def claiming(self):
         found = may_claim(self)
-        if not self._by_class:
+        if not self.by_class:
             nodes = [each for each in self.state.queues.queues.values() if each.pods_waiting]
             assert found == self._beside(each for each in nodes if plain_claimants.claiming(self.state, each))
             seen["may claim"] += len(found)
@@ -176,7 +187,8 @@ def in_step(monkeypatch):
     monkeypatch.setattr(claimants, "_later", later)
     monkeypatch.setattr(few_rows.FewRows, "without_place", without_place)
     monkeypatch.setattr(reclaimable, "claimants", compared)
-    monkeypatch.setattr(trial.Trial, "_may_claim", claiming)
+    monkeypatch.setattr(trial.Trial, "claiming", claiming)
+    monkeypatch.setattr(reclaimable, "is_unclaimed", lambda _: False)  # the trial is made all the same
     monkeypatch.setattr(firsts.Firsts, "of", first_units)
     return seen
 

@@ -6,22 +6,15 @@ victims' time is over it is released and planned again; the victims count where 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from functools import partial
-from operator import itemgetter
-from typing import NamedTuple
 
 from fairlead.api.reasons import Reason, ReasonCode
+from fairlead.core.actions.ahead import Ahead
 from fairlead.core.allocation import allocate
-from fairlead.core.model.charges import Charge
 from fairlead.core.model.instants import at_time
 from fairlead.core.model.transactions import Binding, Evict, Refuse, Warn
-from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.tasks import Task, TaskState, Unit, note_reported
 from fairlead.core.pods.waits import awaited_by
-from fairlead.core.queues.followed import Followed
-from fairlead.core.queues.queue_node import PendingClass, QueueNode, QueuePosition, Step
 from fairlead.core.state.cluster import ClusterState
 from fairlead.core.state.in_flight import GivenUp
 
@@ -86,157 +79,6 @@ def note_freed(state: ClusterState) -> None:
         state.departures.freed |= state.nodes.gained
 
 
-class _Asked:
-    """What was found for some rows. queues: how many were asked. first: what goes first. fits: whether a row holds a shape."""
-
-    __slots__ = ("first", "fits", "queues")
-
-    def __init__(self) -> None:
-        self.queues = 0
-        self.first: QueuePosition | None = None
-        self.fits: dict[Ranking, bool] = {}
-
-
-def _share_in(shares: dict[QueueNode, float], node: QueueNode, _: Unit) -> float:
-    return shares[node]
-
-
-class _InLine(NamedTuple):
-    """What waits in a queue, in order, and what decided that: the stamp of the queue, and what it, those above it, and its users
-    held (None: more than is known).
-    """
-
-    classes: list[tuple[QueuePosition, PendingClass]]
-    stamp: int
-    held: tuple[list[int], dict[str, tuple[int, int]]] | None
-
-
-class _Firsts:
-    """What waits for some rows and goes before others, as things stand.
-
-    A queue goes no earlier than what it holds already lets it. So queues are asked in that order, and no further than needed:
-    most of what waits is left out by its queue.
-    """
-
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-        self._on: dict[tuple[int, ...], _Asked] = {}
-        self._order: list[tuple[QueuePosition, int, QueueNode]] | None = None  # the earliest position of each
-        self._lines: dict[QueueNode, _InLine] = {}
-        self._charged: set[QueueNode] = set()  # of these: those that hold something else, or may
-        self._least: dict[QueueNode, Step] = {}
-        queues = state.queues
-        self._followed = Followed(queues.tree, queues.fair, queues.accounts.charged)
-
-    def forget(self) -> None:
-        """The state is another, or is about to be: something is placed or released, or events have come."""
-        self._on.clear()
-        self._order = None
-
-    def _follow(self) -> None:
-        """Forget the earliest positions of queues that hold something else, or of all where policies, shares or nodes changed."""
-        changed = self._followed.changed()
-        for node in list(self._least) if changed is None else changed:
-            self._least.pop(node, None)
-        if changed is None or self._state.services.any_express:
-            self._lines.clear()
-        elif changed:
-            self._charged.update(node for node in self._lines if any(each in changed for each in node.path))
-
-    def go_before(self, moving: list[Task], rows: list[int]) -> bool:
-        """Whether a pending unit that one of the rows holds goes before held tasks."""
-        unit = _unit(moving)
-        unit.express = unit.level < self._state.services.of(moving[0]).express
-        held, _ = self._state.queues.waiting.order_key(unit, held=True)
-        asked, order = self._on.setdefault(tuple(rows), _Asked()), self._ordered()
-        while asked.first is None or not asked.first < held:
-            if asked.queues == len(order) or not order[asked.queues][0] < held:
-                return False
-            self._ask(order[asked.queues][2], rows, asked)
-            asked.queues += 1
-        return True
-
-    def _ordered(self) -> list[tuple[QueuePosition, int, QueueNode]]:
-        """The queues in which something waits, in the order in which these may go: by number where that is the same."""
-        if self._order is None:
-            self._follow()
-            plain = not self._state.services.any_express
-            waiting = [node for node in self._state.queues.queues.values() if node.pods_waiting]
-            steps = [tuple(self._least_of(each) for each in reversed(node.path)) for node in waiting]
-            self._order = sorted(
-                ((least[0][0], plain, least), number, node)
-                for number, (node, least) in enumerate(zip(waiting, steps, strict=True))
-            )
-        return self._order
-
-    def _ask(self, node: QueueNode, rows: list[int], asked: _Asked) -> None:
-        """Note the first of a queue that one of the rows holds, if it goes before those of others."""
-        for position, pending_class in self._in_line(node):
-            if asked.first is not None and not position < asked.first:
-                return
-            if self._fits_one(pending_class, rows, asked.fits):
-                asked.first = position
-                return
-
-    def _in_line(self, node: QueueNode) -> list[tuple[QueuePosition, PendingClass]]:
-        """The pending classes of a queue by the positions that their firsts give it."""
-        known = self._lines.get(node)
-        if (
-            known is None
-            or known.stamp != node.stamp
-            or (node in self._charged and (known.held is None or known.held != self._held(node, self._names_of(node))))
-        ):
-            known = self._lines[node] = self._find(node)
-        self._charged.discard(node)
-        return known.classes
-
-    def _find(self, node: QueueNode) -> _InLine:
-        """Most that waits in a queue asks for the same of what counts: shares are found once for it."""
-        order, fair, names = self._state.queues.waiting.order, self._state.queues.fair, self._names_of(node)
-        shares: dict[Charge, dict[QueueNode, float]] = {}
-        found: list[tuple[QueuePosition, PendingClass]] = []
-        for pending_class in node.pending_classes.values():
-            unit = pending_class.first()
-            if unit is None:
-                continue
-            charge = pending_class.core_of(names)
-            if not names or charge not in shares:
-                shares[charge] = {each: fair.dominant_share_with(each, unit) for each in node.path}
-            found.append((order.position(node, unit, partial(_share_in, shares[charge])), pending_class))
-        found.sort(key=itemgetter(0))
-        return _InLine(found, node.stamp, self._held(node, names))
-
-    def _names_of(self, node: QueueNode) -> frozenset[str]:
-        """What decides the shares of a queue and of those above it; nothing: that is not known."""
-        fair, pools = self._state.queues.fair, self._state.queues.tree.pools.named
-        if pools or any(fair.names_that_count(each) is None for each in node.path):
-            return frozenset()
-        return fair.names_of(node)
-
-    @staticmethod
-    def _held(node: QueueNode, names: frozenset[str]) -> tuple[list[int], dict[str, tuple[int, int]]] | None:
-        held = [each.used.get(name, 0) for each in node.path for name in sorted(names)]
-        return (held, dict(node.users.held)) if names else None
-
-    def _least_of(self, node: QueueNode) -> Step:
-        """A queue's step with what it holds already: with a unit more it is no earlier."""
-        least = self._least.get(node)
-        if least is None:
-            share = self._state.queues.fair.dominant_share(node)
-            least = self._least[node] = (-node.policy.priority, share, -node.guarantee, -math.inf, "")
-        return least
-
-    @staticmethod
-    def _fits_one(pending_class: PendingClass, rows: list[int], fits: dict[Ranking, bool]) -> bool:
-        """Whether one of the rows holds a pod of a class."""
-        for ranking in pending_class.rankings:
-            if ranking not in fits:
-                fits[ranking] = any(ranking.fits_row(row) for row in rows)
-            if fits[ranking]:
-                return True
-        return False
-
-
 def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]:
     """Units that wait for victims move to places that are free; yields the tasks of each, all placed.
 
@@ -245,23 +87,23 @@ def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]
     departures = state.departures
     if not departures.freed or not departures.leaving:
         return
-    firsts = _Firsts(state)
+    ahead = Ahead(state)
     for tasks in _held(state):
         moved: bool | None = None
         with state.isolation.guard("holds", tasks):
-            moved = _moves(state, tasks, None if last else firsts)
+            moved = _moves(state, tasks, None if last else ahead)
         if moved:
             yield tasks
         if moved is not False:
-            firsts.forget()  # events may have come, or something was set aside
+            ahead.forget()  # events may have come, or something was set aside
     if last:
         departures.freed.clear()
 
 
-def _moves(state: ClusterState, tasks: list[Task], firsts: _Firsts | None) -> bool:
+def _moves(state: ClusterState, tasks: list[Task], ahead: Ahead | None) -> bool:
     """Whether held tasks are given free places instead; their victims are charged where they run then.
 
-    firsts: what waits, which is not overtaken; None: all was served already.
+    ahead: what waits, which is not overtaken; None: all was served already.
     """
     if state.claims.held_with(tasks):
         return False  # the devices of their claims are those of victims
@@ -270,10 +112,10 @@ def _moves(state: ClusterState, tasks: list[Task], firsts: _Firsts | None) -> bo
     short = {key for uid in awaited if uid in lingering for key in _takes(state, state.tasks[uid], lingering[uid])}
     moving = [task for task in tasks if task.row in blocked or not short.isdisjoint(_takes(state, task, task.row))]
     rows = [row for row in sorted(state.departures.freed) if moving and moving[0].ranking.fits_row(row)]
-    if not rows or (firsts is not None and firsts.go_before(moving, rows)) or not _would_fit(state, moving):
+    if not rows or (ahead is not None and ahead.goes_before(_unit(moving), rows)) or not _would_fit(state, moving):
         return False
-    if firsts is not None:
-        firsts.forget()
+    if ahead is not None:
+        ahead.forget()
     victims = sorted(awaited)
     places = [GivenUp(task.pod.spec, task.row, task.devices, tuple(sorted(task.waits_for))) for task in moving]
     for task in moving:

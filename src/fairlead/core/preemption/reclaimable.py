@@ -24,6 +24,7 @@ from fairlead.core.preemption.policy import PreemptionPolicy, share_due
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import preempt
 from fairlead.core.preemption.trial import Trial, goes_beyond
+from fairlead.core.preemption.unclaimed import is_unclaimed
 from fairlead.core.preemption.victims import victims_of
 from fairlead.core.queues.entitlement import within_share
 from fairlead.core.queues.queue_node import PendingClass, QueueNode, pending_class_of
@@ -156,7 +157,9 @@ def _search(
         log.set(task, "started", state.services.now)
     with _without_leaving(state):
         trial = _begin(state, own, placed, all_queues=all_queues, borrowing=borrowing)
-        found = _first_that_reclaims(trial, claimants(trial) if only is None else (only,), tried, blocked)
+        found = None
+        if only is not None or not is_unclaimed(trial):
+            found = _first_that_reclaims(trial, claimants(trial) if only is None else (only,), tried, blocked)
     log.rollback(mark)
     for each in tried:
         for task in each.tasks:

@@ -150,7 +150,7 @@ class Trial:
         self._more = False  # whether members beyond their gangs' minima have come to wait
         self._no_place: set[Ranking] = set()
         self._has_place: set[Ranking] = set()  # as things stand
-        self._by_class = state.queues.tree.by_row  # what is charged depends on the node, too
+        self.by_class = state.queues.tree.by_row  # what is charged depends on the node, too
         self._claiming = state.caches.get(Claiming).of(state)
         self._claims: dict[QueueNode, dict[PendingClass | tuple[QueueNode, Charge], _Claim]] = {}  # by root
         self._placeless: dict[int, list[PendingClass]] = {}  # by `id`: groups of classes of which none has a place
@@ -165,15 +165,15 @@ class Trial:
             return self._beside(node for node in self.state.queues.queues.values() if node.pods_waiting)
         if not self._sorted:
             self._sorted, self._tried, self._left_out = True, [], []
-            nodes = self._may_claim()
+            nodes = self.claiming()
             self._compare_rows(nodes)
             for node in nodes:
                 (self._left_out if self._is_vain(node) else self._tried).append(node)
         return list(self._tried)
 
-    def _may_claim(self) -> list[QueueNode]:
+    def claiming(self) -> list[QueueNode]:
         """Those in which anything that waits may be entitled to more."""
-        if self._by_class:
+        if self.by_class:
             return self._beside(node for node in self.state.queues.queues.values() if node.pods_waiting)
         return self._beside(self._claiming.claiming())
 
@@ -202,12 +202,12 @@ class Trial:
             if self.all_queues:
                 self._tried, self._left_out = [*self._tried, *self._left_out], []
             claiming = (each for each in self._left_out if self.may_claim(each))
-            self.stale = any(self._any_reclaims(group) for each in claiming for group in self._groups(each))
+            self.stale = any(self._any_reclaims(group) for each in claiming for group in self.groups(each))
         self.over = not self._more and self._none_is_left()
 
     def _none_is_left(self) -> bool:
         if self.all_queues and not self._sorted:
-            self._sorted, self._tried, self._left_out = True, self._may_claim(), []
+            self._sorted, self._tried, self._left_out = True, self.claiming(), []
         compared = False
         while self._tried and self._is_vain(self._tried[-1]):
             self._left_out.append(self._tried.pop())
@@ -218,12 +218,12 @@ class Trial:
 
     def _compare_rows(self, nodes: Iterable[QueueNode]) -> None:
         """Find groups of queues for which few rows have any free GPUs, and none of these enough."""
-        if not self._by_class:
+        if not self.by_class:
             self._placeless |= self.state.caches.get(FewRows).without_place(nodes)
 
     def may_claim(self, node: QueueNode) -> bool:
         """Whether anything that waits in a queue may be entitled to more: if not, all of it is in vain."""
-        return self._by_class or self._claiming.may_claim(node)
+        return self.by_class or self._claiming.may_claim(node)
 
     def in_vain(self, unit: Unit) -> bool:
         """Whether to try a unit changes nothing: its queue may not, or it has neither a place nor a lender."""
@@ -231,7 +231,7 @@ class Trial:
         return pending_class is not None and self._is_in_vain(pending_class)
 
     def _is_vain(self, node: QueueNode) -> bool:
-        return not self.may_claim(node) or all(self._is_group_in_vain(group) for group in self._groups(node))
+        return not self.may_claim(node) or all(self._is_group_in_vain(group) for group in self.groups(node))
 
     def _is_in_vain(self, pending_class: PendingClass) -> bool:
         claim = self._claim_of(pending_class)
@@ -239,9 +239,9 @@ class Trial:
             return True
         return not claim.reclaims and self._gets_no_place(pending_class) and not self._reclaims(claim)
 
-    def _groups(self, node: QueueNode) -> list[list[PendingClass]]:
+    def groups(self, node: QueueNode) -> list[list[PendingClass]]:
         """What waits in a queue, together what shares and quotas treat alike."""
-        if self._by_class:
+        if self.by_class:
             return [[each] for each in node.pending_classes.values() if each.waiting]
         return node.alike_in(self._claiming.names_of(node))
 
@@ -261,7 +261,7 @@ class Trial:
         if id(group) not in self._placeless:
             if not self._keeps_none(first, group) and not all(self._gets_no_place(each) for each in group):
                 return False
-            if not self._by_class:
+            if not self.by_class:
                 self._placeless[id(group)] = group
         return not self._reclaims(claim)
 
@@ -303,7 +303,7 @@ class Trial:
         """Whether one of a class may be tried at all, and reclaim; None: it may not."""
         node = pending_class.queue
         claims = self._claims.setdefault(node.path[-1], {})
-        key = pending_class if self._by_class else (node, pending_class.core_of(self._claiming.names_of(node)))
+        key = pending_class if self.by_class else (node, pending_class.core_of(self._claiming.names_of(node)))
         known = claims.get(key)
         if known is None:
             if not may_claim(self.state, node, pending_class.core_charge):

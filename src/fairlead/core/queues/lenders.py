@@ -79,6 +79,11 @@ class Lenders:
             if theirs is not mine:
                 yield theirs, rule.lenders(theirs)
 
+    def beyond_shares(self) -> Iterator[QueueNode]:
+        """The queues that hold more than their fair shares."""
+        for siblings in self.follow().rules[0].below.values():
+            yield from siblings
+
     def any(self) -> bool:
         """Whether any queue holds more than it should."""
         return any(rule.count for rule in self.follow().rules)

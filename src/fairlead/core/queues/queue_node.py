@@ -42,6 +42,7 @@ class PendingClass:
         "_by_user",
         "_core_of",
         "_order",
+        "beyond_core",
         "composition",
         "core",
         "core_charge",
@@ -76,6 +77,7 @@ class PendingClass:
         self.waiting = 0  # units that wait here and are alive
         self.elastic = False  # whether there was a unit whose gang has members beyond it
         self.of_gangs = False  # whether there was a unit of a gang
+        self.beyond_core = False  # whether there was one with members that it does not need, or in other queues
         self.pods = len(unit.tasks)  # of one unit
         self.precedence = unit.rank.precedence
         self.lines: dict[str, Line] = {}

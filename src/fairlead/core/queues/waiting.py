@@ -99,6 +99,7 @@ class Waiting:
         node.changed[pending_class] = None
         pending_class.elastic = pending_class.elastic or bool(unit.later)
         pending_class.of_gangs = pending_class.of_gangs or unit.gang is not None
+        pending_class.beyond_core = pending_class.beyond_core or _is_beyond_core(unit)
         if pending_class.of_gangs and pending_class.unschedulable is not None:
             self.gangs.add(pending_class)
         node.pods_waiting += pending_class.pods
@@ -430,3 +431,9 @@ class Waiting:
         if other is None or first is None:
             return first or other
         return other if node.unit_key(other) < node.unit_key(first) else first
+
+
+def _is_beyond_core(unit: Unit) -> bool:
+    """Whether a unit may be charged for more than its core, or in more queues than one."""
+    tasks = unit.tasks
+    return bool(unit.later) or len(tasks) > unit.need or any(task.queue != tasks[0].queue for task in tasks[1:])
