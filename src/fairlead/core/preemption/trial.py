@@ -119,7 +119,7 @@ class _OfDivision:
 
     def _ask(self, node: QueueNode) -> bool:
         groups = node.alike_in(self.names_of(node))
-        may = any(may_claim(self._state, node, each.core_charge) for group in groups for each in group)
+        may = any(may_claim(self._state, node, group[0].core_charge) for group in groups)  # it is the same for all of a group
         self._charged.pop(node, None)
         self._may[node] = _May(may, node.alike, self._held(node))
         return may
@@ -150,6 +150,7 @@ class Trial:
         self._more = False  # whether members beyond their gangs' minima have come to wait
         self._no_place: set[Ranking] = set()
         self._has_place: set[Ranking] = set()  # as things stand
+        self._beyond: dict[tuple[QueueNode, Charge], bool] = {}  # whether what is alike goes beyond its queue's quota by now
         self.by_class = state.queues.tree.by_row  # what is charged depends on the node, too
         self._claiming = state.caches.get(Claiming).of(state)
         self._claims: dict[QueueNode, dict[PendingClass | tuple[QueueNode, Charge], _Claim]] = {}  # by root
@@ -188,6 +189,7 @@ class Trial:
         self.no_places = False
         self._sorted = self._sorted and self.all_queues
         self._has_place.clear()
+        self._beyond.clear()
         self._more = self._more or bool(unit.later)
         state.queues.lenders.follow()
         node = state.queues.queues[unit.tasks[0].queue]
@@ -277,9 +279,20 @@ class Trial:
         for ranking in pending_class.rankings:
             if ranking in none:
                 return True
-        if not self.borrowing and ((first := pending_class.first()) is None or goes_beyond(self.state, first)):
+        if not self.borrowing and self._goes_beyond(pending_class):
             return True
         return any(self._lacks_place(ranking) for ranking in pending_class.rankings) or pending_class.first() is None
+
+    def _goes_beyond(self, pending_class: PendingClass) -> bool:
+        """Whether one of a class would go beyond its queue's quota, as what is alike would; or limits stop all its users."""
+        first = pending_class.first()
+        if first is None or self.by_class:
+            return first is None or goes_beyond(self.state, first)
+        key = pending_class.queue, pending_class.core_of(self.state.queues.fair.disputed)
+        found = self._beyond.get(key)
+        if found is None:
+            found = self._beyond[key] = goes_beyond(self.state, first)
+        return found
 
     def _lacks_place(self, ranking: Ranking) -> bool:
         """Whether no row takes a pod, however much is placed elsewhere."""
