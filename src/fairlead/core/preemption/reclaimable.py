@@ -54,16 +54,16 @@ Refused = allocation.Refused | Reclaimed
 class HeldBack:
     """For whom single pods are held back from places, free or of the same victims, as long as queues hold the same in one pass.
 
-    What is alike for preemption, takes the same of the same node, and would be charged the same of what is scarce, would be taken
-    back as well: what waits meets the same places and victims. So a GPU that many jobs may not have costs a trial per queue and
-    size, not per job.
+    What is alike for preemption, takes no less of the same node, and would be charged the same of what is scarce, would be taken
+    back as well: what waits meets no other places, and the same victims. So a GPU that many jobs may not have costs few trials
+    per queue, not one per job.
     claimant: the last for whom something was held back, if nothing that goes before it had found a place in the trial. It would
     most often reclaim what is placed next, too, so it is asked first.
     """
 
     def __init__(self, _: ClusterState) -> None:
         self._version = -1
-        self._known: dict[tuple[object, ...], Unit] = {}
+        self._known: dict[tuple[object, ...], list[tuple[tuple[tuple[int, int], ...], Unit]]] = {}  # with what it took
         self.claimant: Unit | None = None
 
     def as_of(self, state: ClusterState) -> HeldBack:
@@ -77,14 +77,17 @@ class HeldBack:
     def known(self, state: ClusterState, unit: Unit, placed: Sequence[Task], victims: Sequence[Task] = ()) -> Unit | None:
         """The unit that would reclaim what was just placed, as it would what was before; None: not known."""
         key = _alike(state, unit, placed, victims)
-        found = self._known.get(key) if key is not None else None
-        return found if found is not None and found.alive else None
+        taken = dict(placed[0].shape.taken)
+        for before, other in self._known.get(key, ()) if key is not None else ():
+            if other.alive and all(amount <= taken.get(column, 0) for column, amount in before):
+                return other
+        return None
 
     def note(self, state: ClusterState, unit: Unit, placed: Sequence[Task], other: Unit, victims: Sequence[Task] = ()) -> None:
         """What was just placed would be reclaimed by another unit."""
         key = _alike(state, unit, placed, victims)
         if key is not None:
-            self._known[key] = other
+            self._known.setdefault(key, []).append((placed[0].shape.taken, other))
 
 
 def _alike(state: ClusterState, unit: Unit, placed: Sequence[Task], victims: Sequence[Task]) -> tuple[object, ...] | None:
@@ -95,7 +98,7 @@ def _alike(state: ClusterState, unit: Unit, placed: Sequence[Task], victims: Seq
     work = preemption_classes(state).of(first, unit.level)
     user = unit.user if pending_class.queue.policy.users_reclaim else ""
     gone = tuple(sorted(task.pod.uid for task in victims))
-    return id(work), user, first.row, first.shape.taken, pending_class.core_of(state.queues.fair.disputed), gone
+    return id(work), user, first.row, pending_class.core_of(state.queues.fair.disputed), gone
 
 
 class Reclaimer(NamedTuple):
