@@ -11,6 +11,7 @@ from fairlead.core import invariants
 from fairlead.core.model.pods import AffinityTerm, HostPort
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.pods.tasks import TaskState
+from fairlead.core.schedule import schedule
 from tests.builders import GPU, Evict, cluster, confirm, group, node, placed, pod, preempted, queue, refused, run, settle
 
 
@@ -188,6 +189,25 @@ def test_a_held_place_that_others_took_meanwhile_is_given_up():
     state.remove_pod("uid-outsider")
     assert placed(run(state)) == {"high": "n"}
     invariants.check(state)
+
+
+def test_a_pod_that_goes_while_others_start_is_not_started():
+    """Events are applied between two transactions: the places of both are redeemed in one pass, and the second goes meanwhile."""
+    state = cluster([node("n", gpus=2)], pods=[pod("low-0"), pod("low-1")])
+    settle(state)
+    for each in range(2):
+        state.upsert_pod(pod(f"high-{each}", priority=5))
+    assert preempted(run(state)) == [["low-0"], ["low-1"]]
+    for each in range(2):
+        state.remove_pod(f"uid-low-{each}")
+    decided = []
+    for each in schedule(state, 1.0):
+        decided.append(each)
+        if placed([each]) == {"high-0": "n"}:
+            state.remove_pod("uid-high-1")
+    assert placed(decided) == {"high-0": "n"}
+    invariants.check(state)
+    assert free(state) == 1
 
 
 def test_a_member_that_lost_its_held_place_waits_for_the_victims_with_its_gang():

@@ -21,11 +21,17 @@ def redeem_holds(state: ClusterState, now: float) -> Iterator[Transaction]:
     """Preemptors whose victims are gone start, if their places are still good."""
     ready: dict[str, list[Task]] = {}
     for task in state.in_flight.take_freed():
-        if task.state is TaskState.HELD and task.row >= 0:
+        if _holds(state, task):
             ready.setdefault(task.gang.key if task.gang else task.pod.uid, []).append(task)
     for tasks in ready.values():
-        with state.isolation.guard("holds", tasks):
-            yield from _redeem(state, tasks, now)
+        there = [task for task in tasks if _holds(state, task)]  # others went while what comes before them started
+        if there:
+            with state.isolation.guard("holds", there):
+                yield from _redeem(state, there, now)
+
+
+def _holds(state: ClusterState, task: Task) -> bool:
+    return state.tasks.get(task.pod.uid) is task and task.state is TaskState.HELD and task.row >= 0
 
 
 def _redeem(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transaction]:
