@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from fairlead.api.reasons import ReasonCode
+from fairlead.core import invariants
 from fairlead.core.actions.ahead import Ahead
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Place, Preempt, Refuse, Warn
 from fairlead.core.pods.tasks import Unit
+from fairlead.core.schedule import schedule
 from tests.builders import cluster, confirm, first, group, node, placed, pod, preempted, queue, refused, run
 from tests.core.test_backoff import Twins
 
@@ -59,6 +61,31 @@ def test_a_victim_that_does_not_go_is_waited_for_so_long_and_its_beneficiary_tak
     state.remove_pod(f"uid-{second}")
     assert placed(confirm(state, run(state, 161.0))).keys() == {"v"}
     assert not preempted(run(state, 10_000.0))
+
+
+def test_a_member_that_goes_while_others_start_in_free_places_is_not_started():
+    """Events are applied between two transactions; `g-2` is beyond what the gang needs, so the others start without it."""
+    pods = [pod(f"b{number}", "borrow", at=f"n{number}", gpus=8, created=number) for number in range(8)]
+    queues = [queue("vision", quota=64), queue("borrow", quota=0)]
+    state = cluster([node(f"n{number}") for number in range(8)], queues, pods, groups=[group("g", 2, "vision")])
+    run(state, 0.0)
+    state.upsert_pod(pod("v", "vision", gpus=8, created=10.0))
+    for member in range(3):
+        state.upsert_pod(pod(f"g-{member}", "vision", gpus=8, group="g", created=11.0))
+    victims = {name for names in preempted(run(state, 12.0)) for name in names}
+    for name in victims:
+        leaving(state, f"uid-{name}")
+    run(state, 12.5)
+    for each in pods:
+        if each.name not in victims:
+            state.remove_pod(each.uid)
+    decided = []
+    for each in schedule(state, 13.0):
+        decided.append(each)
+        if "v" in placed([each]):
+            state.remove_pod("uid-g-2")
+    assert placed(decided).keys() == {"v", "g-0", "g-1"}
+    invariants.check(state)
 
 
 def test_a_place_that_is_free_is_taken_before_the_victims_time_is_over():

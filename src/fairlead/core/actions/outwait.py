@@ -88,7 +88,10 @@ def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]
     if not departures.freed or not departures.leaving:
         return
     ahead = Ahead(state)
-    for tasks in _held(state):
+    for held in _held(state):
+        tasks = [task for task in held if _holds(state, task)]  # others went while what comes before them started
+        if not tasks:
+            continue
         moved: bool | None = None
         with state.isolation.guard("holds", tasks):
             moved = _moves(state, tasks, None if last else ahead)
@@ -143,9 +146,13 @@ def _held(state: ClusterState) -> list[list[Task]]:
     jobs: dict[str, list[Task]] = {}
     for uid in sorted({uid for wait in state.in_flight.all_waits(state.in_flight.waits) for uid in wait.tasks}):
         task = state.tasks.get(uid)
-        if task is not None and task.state is TaskState.HELD and task.row >= 0 and task.pod.ours:
+        if task is not None and _holds(state, task) and task.pod.ours:
             jobs.setdefault(task.job, []).append(task)
     return sorted(jobs.values(), key=lambda tasks: min(task.rank for task in tasks))
+
+
+def _holds(state: ClusterState, task: Task) -> bool:
+    return state.tasks.get(task.pod.uid) is task and task.state is TaskState.HELD and task.row >= 0
 
 
 def _would_fit(state: ClusterState, moving: list[Task]) -> bool:
