@@ -7,6 +7,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core.actions import serve
 from fairlead.core.model.nodes import Taint
 from fairlead.core.model.pods import Toleration
+from fairlead.core.schedule import has_work
 from tests.builders import cluster, confirm, group, node, placed, pod, preempted, queue, run
 
 QUIET = {"moves_per_minute": 0.0, "reservations": 0, "share_wait": 0.0}
@@ -185,6 +186,27 @@ def test_a_job_that_was_held_back_is_tried_again_at_once_when_the_claim_is_over(
     assert pending_class.search.backoff_until > 211.0
     happens(state)
     assert preempted(go(state, 210.0)) == [["a2"]]
+
+
+def test_a_job_that_was_held_back_is_tried_again_once_what_claims_may_not_have_its_place_any_more():
+    """`claims` would reclaim from n1, until that is reserved for the first of its queue: nothing else happens."""
+    nodes = [node(name, gpus=4, labels={"n": name}) for name in ("n1", "n2")]
+    state = cluster(nodes, queues=[queue("a", quota=4), queue("b", quota=4)], **QUIET | {"share_wait": 600.0})
+    for each in (
+        *(held(f"a{number}", "a", 2, "n1") for number in range(2)),
+        pod("first", queue="b", gpus=4, selector={"n": "n1"}, priority=5, created=1.0),
+        pod("claims", queue="b", gpus=1, selector={"n": "n1"}, created=2.0),
+        pod("waits", queue="a", gpus=2, created=3.0),
+    ):
+        state.upsert_pod(each)
+    for now in (4.0, 300.0, 601.0):
+        assert placed(go(state, now)) == {}
+        assert reason(state, "waits") is ReasonCode.FAIR_SHARE
+        assert not has_work(state)
+    assert placed(go(state, 604.0)) == {}
+    assert list(state.reserved.holds) == ["pod/uid-first"]
+    assert has_work(state), "no event is waited for"
+    assert placed(go(state, 604.1)) == {"waits": "n2"}
 
 
 def test_reasons_follow_the_nodes():

@@ -14,7 +14,7 @@ import math
 from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation
 from fairlead.core.actions.foresee import kept_devices, left_on, take_off
-from fairlead.core.actions.reserve import REPLAN_AFTER, REST, name_of, still_waits
+from fairlead.core.actions.reserve import REPLAN_AFTER, REST, end_claims, name_of, still_waits
 from fairlead.core.model.agenda import SLACK
 from fairlead.core.model.backoff import backoff
 from fairlead.core.nodes.claim_users import pools_of
@@ -97,6 +97,7 @@ def _keep(state: ClusterState, head: Head, now: float) -> None:
     head.again = now + backoff(REST, head.vain + 1, _LONGEST_REST) if head.vain else 0.0
     if hold is not None:
         table.keep(hold)
+        end_claims(state, hold)
 
 
 def _lacks_headroom(unit: Unit) -> bool:

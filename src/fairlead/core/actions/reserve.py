@@ -106,6 +106,14 @@ def reserve(state: ClusterState, now: float) -> None:
             _keep(state, pending_class, unit, now)
 
 
+def end_claims(state: ClusterState, hold: Hold) -> None:
+    """Something was reserved: what it is reserved against may reclaim less, so what was held back for that is tried again."""
+    for pending_class in sorted(state.queues.waiting.held_back, key=PendingClass.order):
+        other = pending_class.held_back
+        if other is not None and other.alive and hold in state.reserved.against(other.tasks[0]):
+            state.queues.waiting.requeue(pending_class)
+
+
 def reserve_for(state: ClusterState, unit: Unit, now: float) -> None:
     """The same for one unit that was just refused: units that are served after it must leave it what it needs."""
     pending_class = pending_class_of(unit)
@@ -141,6 +149,7 @@ def _keep(state: ClusterState, pending_class: PendingClass, unit: Unit, now: flo
     pending_class.replans_at = now + REST if hold is None else 0.0
     if hold is not None:
         state.reserved.keep(hold)
+        end_claims(state, hold)
 
 
 def name_of(unit: Unit) -> str:

@@ -18,7 +18,7 @@ from fairlead.cluster.simulated.resources import NODES, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object, Store
 from fairlead.core.state.cluster import ClusterState
 from fairlead.simulation.neighbours.agents import ENDED, partner_of
-from fairlead.simulation.world import GPU
+from fairlead.simulation.world import GPU, REPLICAS_LABEL
 
 _POOLS, _CLASSES, _GROUPS = "fairlead.dev/nodepools", "fairlead.dev/serviceclasses", "fairlead.dev/podgroups"
 
@@ -149,6 +149,8 @@ class NeighbourAuditor:
         isolation = self._class_of(bound.service).get("isolation", "None")
         if isolation == "GPU" and bound.fraction:
             yield "its class isolates GPUs, and it has a part of one"
+        if isolation == "GPU" and bound.gpus and int((self._labels(bound.node) or {}).get(REPLICAS_LABEL, 1)) > 1:
+            yield "its class isolates GPUs, and those of the node are replicated"
         for other in self._bound.values():
             if other.node != bound.node or other.job == bound.job:
                 continue

@@ -14,7 +14,7 @@ import msgspec
 from fairlead.api import names
 from fairlead.cluster.simulated.resources import NODES
 from fairlead.simulation.workload import Job
-from fairlead.simulation.world import POOL_LABEL, World
+from fairlead.simulation.world import GPU, POOL_LABEL, REPLICAS_LABEL, World
 
 BANDWIDTH, LICENCES = "storage-bandwidth", "licences"
 ALL = "everything"
@@ -28,6 +28,7 @@ _AGENTS = 3  # nodes of our agent on days with pairs: else hardly two jobs would
 _TAKE, _ISOLATE, _PAIR = 0.4, 0.2, 0.5  # the part of jobs
 _WRONG = 0.05  # of those that take: a name that no pool has, or more than any
 _SWEEP = (1, 4)
+_REPLICATED, _OF_NODES, _REPLICAS = 0.4, 0.35, (2, 4)  # the part of such days, the part of nodes then, and of one GPU
 _CLASSES: Mapping[str, dict[str, Any]] = {
     NODE: {"isolation": "Node"},
     OWN: {"isolation": "GPU"},
@@ -41,12 +42,16 @@ _SERVICE: Mapping[str, dict[str, Any]] = {
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a day has. shared: pools that share; isolation, pairs: classes. lasting: every job must come to its end."""
+    """What a day has. shared: pools that share; isolation, pairs: classes. lasting: every job must come to its end.
+
+    replicas: of one GPU, on some nodes that a device plugin replicates by time-slicing; 0: there are none.
+    """
 
     seed: int
     shared: bool = False
     isolation: bool = False
     pairs: bool = False
+    replicas: int = 0
     lasting: bool = False
 
     @property
@@ -61,7 +66,11 @@ def drawn(seed: int, *, lasting: bool) -> Plan:
     if draw.random() >= _OFTEN:
         return Plan(seed=seed, lasting=lasting)
     shared, isolation, pairs = (draw.random() < _EACH for _ in range(3))
-    return Plan(seed=seed, shared=shared or not (isolation or pairs), isolation=isolation, pairs=pairs, lasting=lasting)
+    # From a stream of their own: all else is drawn as it was before there were any.
+    apart = random.Random(f"replicas {seed}")
+    replicas = apart.choice(_REPLICAS) if apart.random() < _REPLICATED else 0
+    shared = shared or not (isolation or pairs)
+    return Plan(seed=seed, shared=shared, isolation=isolation, pairs=pairs, replicas=replicas, lasting=lasting)
 
 
 def classes(plan: Plan) -> dict[str, dict[str, Any]]:
@@ -111,7 +120,7 @@ def class_object(plan: Plan, name: str) -> dict[str, Any]:
 
 
 def install(plan: Plan, world: World) -> None:
-    """Create the pools and classes; with pairs only a few nodes are of our agent."""
+    """Create the pools and classes; with pairs only a few nodes are of our agent. Some others have replicas."""
     for name, amounts in declared(plan, world).items():
         world.create(pool_object(name, amounts))
     for name in classes(plan):
@@ -119,6 +128,11 @@ def install(plan: Plan, world: World) -> None:
     if plan.pairs:
         for name in world.pools["t4"][_AGENTS:]:
             _relabel(world, name, {names.GPU_SHARING_LABEL: ""})
+    draw = random.Random(f"replicated {plan.seed}")
+    for name, node in sorted(world.manifests.items()) if plan.replicas else ():
+        offers = GPU in node["status"]["allocatable"] and names.GPU_SHARING_LABEL not in node["metadata"]["labels"]
+        if draw.random() < _OF_NODES and offers:
+            _relabel(world, name, {REPLICAS_LABEL: str(plan.replicas)})
 
 
 def _relabel(world: World, name: str, labels: Mapping[str, str]) -> None:
@@ -143,7 +157,7 @@ def with_neighbours(jobs: list[Job], plan: Plan, world: World) -> list[Job]:
         taking, isolating, pairing, sweep = (draw.random() for _ in range(4))
         found = [job]
         if plan.isolation and isolating < _ISOLATE:
-            found = [_isolating(job, draw, lasting=plan.lasting)]
+            found = [_isolating(job, draw, replicas=bool(plan.replicas), lasting=plan.lasting)]
         elif plan.pairs and pairing < _PAIR and job.pods == 1 and job.gpus <= 2 and job.milli == 1000 and not job.claim:
             copies = _SWEEP[0] + round(sweep * (_SWEEP[1] - _SWEEP[0]))
             found = _pairing(job, draw.choice(KINDS), copies)
@@ -153,11 +167,14 @@ def with_neighbours(jobs: list[Job], plan: Plan, world: World) -> list[Job]:
     return sorted(made, key=lambda job: (job.submitted, job.name))
 
 
-def _isolating(job: Job, draw: random.Random, *, lasting: bool) -> Job:
-    """A job that has its nodes, or its GPUs, to itself. With a part of a GPU the latter is refused: not where it must end."""
-    parts = job.milli != 1000
+def _isolating(job: Job, draw: random.Random, *, replicas: bool, lasting: bool) -> Job:
+    """A job that has its nodes, or its GPUs, to itself.
+
+    With a part of a GPU the latter is refused, and too few nodes may be without replicas: not where it must end.
+    """
+    refused = job.milli != 1000 or replicas
     service = draw.choice((NODE, OWN))
-    return msgspec.structs.replace(job, service=NODE if parts and lasting else service)
+    return msgspec.structs.replace(job, service=NODE if refused and lasting else service)
 
 
 def _pairing(job: Job, kind: str, copies: int) -> list[Job]:
