@@ -164,6 +164,15 @@ def test_halves_are_beside_the_partner_that_is_named_whatever_comes_first():
     assert devices.free == [WHOLE] * 3
 
 
+def test_a_pod_that_is_bound_anew_beside_a_third_is_not_beside_the_one_that_named_it_before():
+    devices = Devices(3)
+    assert devices.take_half("early", "late") == [0]
+    assert devices.take_half("third", "alone") == [1]
+    assert devices.take_half("late", "third") == [1]
+    assert devices.take_half("first", "second") == [2]
+    assert devices.take_half("second", "gone") == [2], "its partner ended before it came, and it was named since"
+
+
 def test_a_report_of_other_gpus_is_refused():
     text = "\tGPU0\tGPU1\nGPU0\tX\tNV1\nGPU1\tNV1\tX\n"
     assert links_in(text, 2).gpus == 2

@@ -4,7 +4,7 @@ The judge of the random worlds reads objects and bindings only: which pods name 
 """
 
 import random
-from itertools import combinations
+from itertools import combinations, permutations
 
 import msgspec
 import pytest
@@ -404,6 +404,33 @@ def test_a_scheduler_that_begins_anew_finds_the_pairs():
         fresh = world(agents(gpus=3))
         for each in pods:
             fresh.upsert_pod(asked(each))
+        assert pairs_in(fresh) == pairs
+        invariants.check(fresh)
+
+
+BOUND_ANEW = {"early": ("uid-late", 10.0), "late": ("uid-third", 19.0), "third": (ALONE, 10.0), "joins": ("uid-early", 30.0)}
+"""The first binding of `late` failed after `early` was bound beside it; then it joined `third`, and `joins` came to `early`."""
+
+
+@pytest.mark.parametrize(
+    ("bound", "pairs"),
+    [
+        (BOUND_ANEW, [["early", "joins"], ["late", "third"]]),
+        ({name: BOUND_ANEW[name] for name in ("early", "late", "third")}, [["early"], ["late", "third"]]),
+        ({name: BOUND_ANEW[name] for name in ("early", "late", "joins")}, [["early", "joins"], ["late"]]),
+        ({"early": ("uid-late", 10.0), "late": ("uid-gone", 12.0)}, [["early", "late"]]),
+        ({"early": ("uid-late", None), "late": (ALONE, None)}, [["early", "late"]]),
+    ],
+)
+def test_pods_whose_partner_was_bound_anew_are_found_where_they_are(bound, pairs):
+    pods = [
+        msgspec.structs.replace(small(name, at="n0", milli=500), partner=partner, started=started)
+        for name, (partner, started) in bound.items()
+    ]
+    for order in permutations(pods):
+        fresh = world(agents(gpus=3))
+        for each in order:
+            fresh.upsert_pod(each)
         assert pairs_in(fresh) == pairs
         invariants.check(fresh)
 

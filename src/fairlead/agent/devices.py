@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import structlog
@@ -73,19 +74,24 @@ class Devices:
     def take_half(self, uid: str, partner: str) -> list[int] | None:
         """Half of a device for a pod that shares it with one other at most: beside its partner, or beside one that named it.
 
-        Bindings may come in another order than they were decided, and a partner may have ended: then a free device.
+        Bindings may come in another order than they were decided, and a partner may have ended: then a free device. One that is
+        named, and names a third which is here, was bound anew beside that one.
         """
         if uid in self._held:
             return sorted(self._held[uid])
         self._partners[uid] = partner
-        mates = [each for each, named in self._partners.items() if each in self._held and (each == partner or named == uid)]
-        beside = [index for each in mates for index in self._held[each] if self.free[index] == WHOLE // 2]
-        chosen = beside[:1] or self._whole(1)
+        own = self._beside(each for each in self._partners if each == partner)
+        named = self._beside(each for each, named in self._partners.items() if named == uid)
+        chosen = (own or named or self._whole(1))[:1]
         if not chosen:
             return None
         self._held[uid] = {chosen[0]: WHOLE // 2}
         self.free[chosen[0]] -= WHOLE // 2
         return chosen
+
+    def _beside(self, mates: Iterable[str]) -> list[int]:
+        """The devices of which pods have half, and the other half is free."""
+        return [index for each in mates for index in self._held.get(each, ()) if self.free[index] == WHOLE // 2]
 
     def _whole(self, count: int) -> list[int]:
         """So many of the devices that are all free."""

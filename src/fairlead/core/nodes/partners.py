@@ -8,9 +8,10 @@ predicted, and the device of a pair must be known. Everything is read from the p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,9 @@ class Paired(Protocol):
     shape: Any
     state: Any
     devices: tuple[int, ...]
+
+
+P = TypeVar("P", bound=Paired)
 
 
 class Nodes(Protocol):
@@ -102,6 +106,11 @@ class Partners:
             return False
         unseated = any(task.shape.spec.paired and not task.devices for task in self._nodes.pods[row].values())
         return unseated or any(_strangers(one, other) for there in self.on(row).values() for one, other in combinations(there, 2))
+
+    def is_contested(self, task: Paired, row: int) -> bool:
+        """Whether a pod that was just seated on a row has another GPU than one that names it, or that it names."""
+        there = self._nodes.pods[row].values() if row in self.rows else ()
+        return any(_are_linked(task, each) and each.devices != task.devices for each in there if each is not task)
 
     def are_seats_doubtful(self, row: int, had: int) -> bool:
         """Whether pods may be counted on other devices than they are, of a row that had so many devices until now."""
@@ -174,22 +183,34 @@ class Partners:
         return (found[0],) if found is not None else self._first(row)
 
     def seat(self, task: Paired, row: int) -> tuple[int, ...]:
-        """The device of a pod that is on a row already: that of the partner which its object names, or that names it.
+        """The device of a pod that is on a row already: that of the partner which its object names, else of one that names it.
 
         Where neither is there, its partner has ended, and it is alone on some GPU. A node that reports too few GPUs has strangers
         counted on one.
         """
-        for device, there in self.on(row).items():
-            for mate in there:
-                named = mate.pod.uid == task.pod.partner or mate.pod.partner == task.pod.uid
-                if named and all(_strangers(mate, other) for other in there if other is not mate):
-                    return (device,)
-        return self._first(row)
+        beside = [
+            (mate.pod.uid != task.pod.partner, not _is_certain(task, mate), device)
+            for device, there in self.on(row).items()
+            for mate in there
+            if not _strangers(task, mate, both=False) and all(_strangers(mate, other) for other in there if other is not mate)
+        ]
+        return (min(beside)[2],) if beside else self._first(row)
 
     def _first(self, row: int) -> tuple[int, ...]:
         """A device that is free, else the freest one, into debt."""
         state = self._nodes.devices.states[self._nodes.device.item(row)]
         return (min(range(len(state)), key=lambda device: (-state[device], device)),) if state else ()
+
+    @staticmethod
+    def in_order(tasks: Iterable[P]) -> list[P]:
+        """Pods of a row in the order in which they are seated: what takes most first; then those that were certainly bound beside
+        one that is here, and these; then as they began.
+        """
+        there = list(tasks)
+        certain = {each.pod.uid for one, two in combinations(there, 2) if _is_certain(one, two) for each in (one, two)}
+        return sorted(
+            there, key=lambda each: (-each.shape.gpus * each.shape.gpu_milli, each.pod.uid not in certain, _began(each))
+        )
 
     def soonest(self, admits: Callable[[int], bool], begun: Callable[[Pod], float]) -> tuple[int, int] | None:
         """The device whose pods began first, on the rows that are admitted: it is thought to be free first."""
@@ -260,10 +281,29 @@ def _is_there(task: Paired) -> bool:
     return found and not task.pod.placeholder
 
 
-def _strangers(task: Paired, other: Paired) -> bool:
-    """Whether two pods on one device cannot be partners: each was bound beside another, or alone."""
-    named = task.pod.partner, other.pod.partner
-    return all(named) and task.pod.uid != named[1] and other.pod.uid != named[0]
+def _strangers(task: Paired, other: Paired, *, both: bool = True) -> bool:
+    """Whether two pods on one device cannot be partners: each was bound beside another, or alone. both: it is known of both."""
+    known = bool(task.pod.partner and other.pod.partner) or not both
+    return known and not _are_linked(task, other)
+
+
+def _are_linked(task: Paired, other: Paired) -> bool:
+    """Whether one of two pods names the other as its partner."""
+    return task.pod.uid == other.pod.partner or other.pod.uid == task.pod.partner
+
+
+def _is_certain(task: Paired, other: Paired) -> bool:
+    """Whether a pod was bound beside another that had begun by then.
+
+    One that began later was being bound. That may have failed: then it is elsewhere, beside a third it may be.
+    """
+    return (task.pod.partner == other.pod.uid and _began(other) <= _began(task)) or (
+        other.pod.partner == task.pod.uid and _began(task) <= _began(other)
+    )
+
+
+def _began(task: Paired) -> float:
+    return task.pod.started if task.pod.started is not None else math.inf
 
 
 def _is_leaving(task: Paired) -> bool:

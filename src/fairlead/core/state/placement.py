@@ -152,7 +152,7 @@ class Placement:
         there = [task for task in self._nodes.pods[row].values() if task.shape.gpus]
         for task in there:
             self.unassign(task)
-        for task in sorted(there, key=lambda each: -each.shape.gpus * each.shape.gpu_milli):
+        for task in self._nodes.partners.in_order(there):
             self.assign(task, row, self.devices_of(task, row))
 
     def is_countable(self, task: Task, row: int) -> bool:

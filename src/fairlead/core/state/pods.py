@@ -163,6 +163,7 @@ class Pods:
             self._bound.place(task)
             self._belonging.lodge(task)
             self._neighbours.lodged(task)
+            self._part_strangers(task.row, task)
             if task.gang is not None:
                 tables.unsettle(task.gang)
                 self._starts.touch(task.gang)
@@ -175,6 +176,17 @@ class Pods:
         self._nominate(task)
         self._moves.arrived(task)
         return task
+
+    def _part_strangers(self, row: int, new: Task | None = None) -> None:
+        """Pods that are counted on one GPU of a row, and are no partners by what is known now, are counted anew.
+
+        new: a pod that has just come.
+        """
+        partners = self._tables.nodes.partners
+        if row < 0 or not partners.active:
+            return
+        if (new is not None and partners.is_contested(new, row)) or (new is None and partners.has_strangers(row)):
+            self._placement.seat_again(row)
 
     def _join(self, task: Task) -> None:
         """A pod is a member of a gang."""
@@ -302,8 +314,8 @@ class Pods:
             self._evictions.vacate(task)
         elif task.row >= 0:
             self._placement.unassign(task)
-            if shares and tables.nodes.partners.has_strangers(row):
-                self._placement.seat_again(row)
+            if shares:
+                self._part_strangers(row)
         self._leave_node(task)
         self._pending.forget(task)
         if task.gang is not None:
