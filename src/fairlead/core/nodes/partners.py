@@ -192,7 +192,7 @@ class Partners:
             (mate.pod.uid != task.pod.partner, not _is_certain(task, mate), device)
             for device, there in self.on(row).items()
             for mate in there
-            if not _strangers(task, mate, both=False) and all(_strangers(mate, other) for other in there if other is not mate)
+            if _are_linked(task, mate) and all(_strangers(mate, other) for other in there if other is not mate)
         ]
         return (min(beside)[2],) if beside else self._first(row)
 
@@ -281,10 +281,9 @@ def _is_there(task: Paired) -> bool:
     return found and not task.pod.placeholder
 
 
-def _strangers(task: Paired, other: Paired, *, both: bool = True) -> bool:
-    """Whether two pods on one device cannot be partners: each was bound beside another, or alone. both: it is known of both."""
-    known = bool(task.pod.partner and other.pod.partner) or not both
-    return known and not _are_linked(task, other)
+def _strangers(task: Paired, other: Paired) -> bool:
+    """Whether two pods on one device cannot be partners: each was bound beside another, or alone."""
+    return bool(task.pod.partner and other.pod.partner) and not _are_linked(task, other)
 
 
 def _are_linked(task: Paired, other: Paired) -> bool:
