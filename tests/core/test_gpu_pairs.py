@@ -435,6 +435,23 @@ def test_pods_whose_partner_was_bound_anew_are_found_where_they_are(bound, pairs
         invariants.check(fresh)
 
 
+def test_nothing_joins_pods_on_a_node_that_reports_fewer_gpus_than_they_use():
+    """Two pairs and two pods alone use four GPUs. On three, two of these four are counted together, and one alone may seem to be."""
+    bound = {"a": "uid-gone", "b": "uid-a", "c": "uid-gone", "d": "uid-c", "e": "uid-gone", "f": "uid-gone"}
+    pods = [
+        msgspec.structs.replace(small(name, at="n0", milli=500), partner=partner, started=float(ord(name)))
+        for name, partner in bound.items()
+    ]
+    for order in list(permutations(pods))[::7]:
+        fresh = world(agents(gpus=3))
+        for each in (*order, small("new")):
+            fresh.upsert_pod(each)
+        assert start(fresh) == {}
+        invariants.check(fresh)
+        fresh.upsert_node(*agents(gpus=4))
+        assert start(fresh, 100.0)["new"] in ("uid-e", "uid-f")
+
+
 def test_pods_that_were_counted_while_their_node_had_too_few_gpus_are_no_partners():
     """A scheduler that begins while a node reports half of its GPUs knows who shares one all the same, also once it has all."""
     state = world(agents(gpus=4))

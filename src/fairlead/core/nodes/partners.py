@@ -132,8 +132,11 @@ class Partners:
     # -- places --------------------------------------------------------------------------------
 
     def choose(self, shape: Shape, row: int) -> tuple[int, int] | None:
-        """Which device of a row a pod gets, and what that costs in thousandths of a job's speed; None: there is none."""
-        if self._is_divided(row):
+        """Which device of a row a pod gets, and what that costs in thousandths of a job's speed; None: there is none.
+
+        Where strangers are counted on one GPU, pods use more GPUs than the node reports: it takes no more.
+        """
+        if self._is_divided(row) or self.has_strangers(row):
             return None
         options = []
         there = self.on(row)
