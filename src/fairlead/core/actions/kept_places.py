@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.core.actions.assume import assume, begin, joins_held, start
-from fairlead.core.actions.outwait import take_free_places
+from fairlead.core.actions.outwait import holds_place, take_free_places
 from fairlead.core.actions.serve import allocated, prepare
 from fairlead.core.model.transactions import Transaction
 from fairlead.core.pods.tasks import Gang, Task, TaskState, Unit
@@ -21,17 +21,13 @@ def redeem_holds(state: ClusterState, now: float) -> Iterator[Transaction]:
     """Preemptors whose victims are gone start, if their places are still good."""
     ready: dict[str, list[Task]] = {}
     for task in state.in_flight.take_freed():
-        if _holds(state, task):
+        if holds_place(state, task):
             ready.setdefault(task.gang.key if task.gang else task.pod.uid, []).append(task)
     for tasks in ready.values():
-        there = [task for task in tasks if _holds(state, task)]  # others went while what comes before them started
+        there = [task for task in tasks if holds_place(state, task)]  # others went while what comes before them started
         if there:
             with state.isolation.guard("holds", there):
                 yield from _redeem(state, there, now)
-
-
-def _holds(state: ClusterState, task: Task) -> bool:
-    return state.tasks.get(task.pod.uid) is task and task.state is TaskState.HELD and task.row >= 0
 
 
 def _redeem(state: ClusterState, tasks: list[Task], now: float) -> Iterator[Transaction]:

@@ -89,7 +89,7 @@ def take_free_places(state: ClusterState, *, last: bool) -> Iterator[list[Task]]
         return
     ahead = Ahead(state)
     for held in _held(state):
-        tasks = [task for task in held if _holds(state, task)]  # others went while what comes before them started
+        tasks = [task for task in held if holds_place(state, task)]  # others went while what comes before them started
         if not tasks:
             continue
         moved: bool | None = None
@@ -146,12 +146,13 @@ def _held(state: ClusterState) -> list[list[Task]]:
     jobs: dict[str, list[Task]] = {}
     for uid in sorted({uid for wait in state.in_flight.all_waits(state.in_flight.waits) for uid in wait.tasks}):
         task = state.tasks.get(uid)
-        if task is not None and _holds(state, task) and task.pod.ours:
+        if task is not None and holds_place(state, task) and task.pod.ours:
             jobs.setdefault(task.job, []).append(task)
     return sorted(jobs.values(), key=lambda tasks: min(task.rank for task in tasks))
 
 
-def _holds(state: ClusterState, task: Task) -> bool:
+def holds_place(state: ClusterState, task: Task) -> bool:
+    """Whether a place is held for a task that is still known: it may have been deleted, or released, since it was listed."""
     return state.tasks.get(task.pod.uid) is task and task.state is TaskState.HELD and task.row >= 0
 
 
