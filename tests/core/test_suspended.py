@@ -12,12 +12,13 @@ from fairlead.core.model.groups import Group, Member, Target
 from fairlead.core.model.kept_places import KeptPlaces
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.queues import Queue
+from fairlead.core.model.selectors import Requirement, SelectorTerm
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Overdue, Place, Preempt, Refuse, Resume
 from fairlead.core.pods.tasks import Placeholder, TaskState
 from fairlead.core.schedule import schedule
 from fairlead.core.state.snapshot import snapshot
-from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run
+from tests.builders import cluster, confirm, node, placed, pod, preempted, queue, run, spec
 
 PATIENT = ServiceClass("batch", mode="Suspend")
 
@@ -445,6 +446,50 @@ def test_places_that_were_reserved_before_a_restart_are_given_up_when_they_would
     story.restart()
     story.step()
     assert story.placeholders() == [], "the record is of a time that is over"
+
+
+def test_a_clock_that_was_ahead_reserves_no_places_for_long_after_a_restart():
+    story = Story()
+    story.submit("low", 1, gpus=4)
+    story.step()
+    story.displace("low")
+    story.state.remove_pod("uid-high")
+    story.step(7200.0)
+    story.state.upsert_pod(pod("other", gpus=4, created=30.0))
+    story.now -= 7200.0
+    story.restart()
+    story.step()
+    assert (story.running(), len(story.placeholders())) == ([], 1)
+    story.step(120.0)
+    assert (story.running(), story.placeholders()) == (["other"], [])
+
+
+@pytest.mark.parametrize("ended", range(4))
+@pytest.mark.parametrize("prefers", [None, ("m",)])
+def test_a_scheduler_that_starts_anew_reserves_no_place_for_a_pod_that_had_one(prefers, ended):
+    """The job has failed since it resumed: its next attempt prefers other nodes. ended: members of it that succeeded, of three."""
+    story = Story(node("n", gpus=6), node("m", gpus=0))
+    story.group("gang", 3)
+    story.submit("train", 3, group="gang", root=AI_JOB)
+    story.step()
+    story.displace("train")
+    story.state.remove_pod("uid-high")
+    story.step()
+    story.submit("train", 3, group="gang", root=AI_JOB, attempt=1, created=20.0)
+    story.step()
+    story.delete("train")
+    preferred = prefers and ((1, SelectorTerm(fields=(Requirement("metadata.name", "In", prefers),))),)
+    again = msgspec.structs.replace(spec(), preferred_nodes=preferred)
+    story.submit("train", 3, group="gang", root=AI_JOB, attempt=2, created=21.0, spec_=again)
+    story.step()
+    assert story.running() == ["train-0", "train-1", "train-2"]
+    for number in range(ended):
+        story.state.remove_pod(f"uid-train-{number}")
+    story.restart()
+    for number in range(ended):
+        member_done(story, number, root=AI_JOB, attempt=2)
+    story.step()
+    assert story.placeholders() == []
 
 
 def test_a_place_that_is_not_free_any_more_is_not_reserved_after_a_restart():

@@ -9,7 +9,7 @@ import msgspec
 from fairlead.api.names import API_VERSION
 from fairlead.core.model.groups import Member
 from fairlead.core.model.pods import Pod, on_paper
-from fairlead.core.pods.tasks import Task
+from fairlead.core.pods.tasks import Gang, Task
 from fairlead.core.state.tables import Tables
 
 _AI_JOB = f"{API_VERSION}/AIJob/"
@@ -41,6 +41,13 @@ def members_of(tables: Tables, tasks: list[Task], attained: float, now: float) -
                 counts.append(0)
             counts[number] += 1
     return tuple(Member(count, pod) for count, pod in zip(counts, pods, strict=True))
+
+
+def ended_since(members: Iterable[Member], gang: Gang | None) -> list[Pod]:
+    """The pods of an AIJob that have come back and succeeded since it resumed. Others keep what they had succeeded in before."""
+    least = max((member.pod.attempt for member in members), default=0)
+    done = gang.completions.pods() if gang is not None and gang.completions is not None else []
+    return [pod for pod in done if pod.root.startswith(_AI_JOB) and pod.attempt >= least]
 
 
 def _kind(tables: Tables, pod: Pod) -> tuple[object, ...]:
@@ -101,20 +108,26 @@ def alike(placeholder: Task, task: Task) -> bool:
     return one is other or one.lasting() == other.lasting()
 
 
-def without(kept: Sequence[tuple[Task, str]], taken: Iterable[Task]) -> list[tuple[Task, str]]:
-    """The placeholders that stand in for pods which have no place yet, with their nodes.
+def without(kept: Sequence[tuple[Task, str]], taken: Iterable[Pod]) -> list[tuple[Task, str]]:
+    """The placeholders that stand in for pods which have had no place yet, with their nodes.
 
-    Each pod that has one has taken one: that on its node where it can.
+    Each pod that has or had one has taken one: that on its node where it can. Which nodes it prefers does not matter: a job that
+    has failed since it resumed prefers others.
     """
-    left, elsewhere = list(kept), list[Task]()
-    for task in taken:
-        same = next((each for each in left if alike(each[0], task) and each[1] == task.pod.node), None)
+    left, elsewhere = list(kept), list[Pod]()
+    for pod in taken:
+        same = next((each for each in left if _stands_for(each[0].pod, pod) and each[1] == pod.node), None)
         if same is None:
-            elsewhere.append(task)
+            elsewhere.append(pod)
         else:
             left.remove(same)
-    for task in elsewhere:
-        other = next((each for each in left if alike(each[0], task)), None)
+    for pod in elsewhere:
+        other = next((each for each in left if _stands_for(each[0].pod, pod)), None)
         if other is not None:
             left.remove(other)
     return left
+
+
+def _stands_for(placeholder: Pod, pod: Pod) -> bool:
+    one, other = (msgspec.structs.replace(each.spec, pressure=(), paired=(), preferred_nodes=None) for each in (placeholder, pod))
+    return one == other

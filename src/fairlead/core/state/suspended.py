@@ -164,7 +164,7 @@ class Suspended:
         for key, target in sorted(recorded.items()):
             self._resuming.add(key)
             if now < target.until and key not in self.paused:
-                self._reserve_again(key, target)
+                self._reserve_again(key, target, min(target.until, now + KEPT_FOR))
         for key in self._coming.passed(now):
             self._coming.drop(key)
             self._drop(key)
@@ -271,10 +271,11 @@ class Suspended:
         self._placeholders.setdefault(key, []).append(pod.uid)
         return self._events.upsert(pod)
 
-    def _reserve_again(self, key: str, target: Target) -> None:
+    def _reserve_again(self, key: str, target: Target, until: float) -> None:
         """A job resumes, for which a scheduler before this one reserved places: those that no pod of it has taken yet.
 
-        What is not free any more is not reserved.
+        What is not free any more is not reserved. until: that of the target, but no longer than a scheduler reserves any: the
+        clock of the one that wrote it may have been ahead.
         """
         kept: list[tuple[Task, str]] = []
         for pod, name in zip(stand_ins.of_members(key, target.members), target.nodes, strict=False):
@@ -282,8 +283,8 @@ class Suspended:
             if task is not None:
                 kept.append((task, name))
         pods = sorted(self._pods(key), key=lambda task: task.pod.uid)
-        taken = [task for task in pods if task.row >= 0 and not task.pod.terminating]
-        left = stand_ins.without(kept, taken)
+        taken = [task.pod for task in pods if task.row >= 0 and not task.pod.terminating]
+        left = stand_ins.without(kept, [*taken, *stand_ins.ended_since(target.members, self._tables.gangs.get(key))])
         for task, _ in kept:
             if all(task is not each for each, _ in left):
                 self._remove(key, task)
@@ -296,7 +297,7 @@ class Suspended:
             else:
                 self._remove(key, task)
         if self._of(key):
-            self._coming.put(key, target.until)
+            self._coming.put(key, until)
         for task in pods:
             if task.state is TaskState.WAITING:
                 self.arrived(task)
