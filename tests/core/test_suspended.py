@@ -462,6 +462,31 @@ def test_a_clock_that_was_ahead_reserves_no_places_for_long_after_a_restart():
     assert (story.running(), len(story.placeholders())) == ([], 1)
     story.step(120.0)
     assert (story.running(), story.placeholders()) == (["other"], [])
+    story.state.remove_pod("uid-other")
+    story.restart()
+    story.step()
+    assert story.placeholders() == [], "the record is gone"
+
+
+def test_a_record_of_places_is_not_taken_out_of_a_group_whose_job_is_suspended_again():
+    story = Story()
+    story.submit("low", 2, gpus=2)
+    story.step()
+    story.displace("low")
+    key = "ns/job-batch.low"
+    story.groups[key] = msgspec.structs.replace(story.groups[key], made=True)
+    story.state.upsert_group(story.groups[key])
+    story.state.remove_pod("uid-high")
+    story.step()
+    story.submit("low", 1, gpus=2, created=20.0)
+    story.step()
+    story.state.upsert_pod(pod("urgent", priority=5, gpus=2, created=30.0))
+    story.step()
+    story.step()
+    assert story.groups[key].target.state == "Suspended"
+    story.delete("low")
+    story.step()
+    assert (story.running(), len(story.placeholders())) == (["urgent"], 1)
 
 
 @pytest.mark.parametrize("ended", range(4))

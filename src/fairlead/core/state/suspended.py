@@ -413,8 +413,8 @@ class Suspended:
         for key in [key for key in self._resuming if not self._awaits_any(key)]:
             self._resuming.discard(key)
             gang = self._tables.gangs.get(key)
-            if gang is not None and gang.group is not None and gang.group.made:
-                self._withdrawn.add(key)  # it was there for the sake of the places alone
+            if gang is not None and gang.group is not None and key not in self.targets and _is_to_go(gang.group, now):
+                self._withdrawn.add(key)
         withdrawn, self._withdrawn = self._withdrawn.union(self._unconfirmed.passed(now)), set()
         for key in sorted(withdrawn):
             gang = self._tables.gangs.get(key)
@@ -435,6 +435,15 @@ class Suspended:
     def _known(self, key: str) -> tuple[float, float]:
         """What is carried on of a job."""
         return next((self._tables.services.attained.carried[owner] for owner in self._served.get(key, ())), (0.0, 0.0))
+
+
+def _is_to_go(group: Group, now: float) -> bool:
+    """Whether a record of places that nothing waits for is taken out of a group.
+
+    So if the group is there for the sake of these alone; and if it is of a clock that was ahead: schedulers that begin later
+    would reserve them again until that time.
+    """
+    return group.made or (group.target is not None and group.target.until > now + KEPT_FOR)
 
 
 def _group_of(task: Task) -> str:
