@@ -171,6 +171,26 @@ def test_a_limit_is_reserved_for_a_head_that_needs_all_of_it(above):
     assert held(stream.state, "other") >= 3, "nothing of this concerns another queue"
 
 
+@pytest.mark.parametrize("members", [1, 2])
+def test_what_a_queue_may_hold_beside_a_head_starts_once_it_holds_less(members):
+    """No row that gains anything takes it: it is enough that its queue may hold both by then."""
+    nodes = [node("a", gpus=4), node("b", gpus=1), node("c", gpus=2)]
+    groups = [group("small", members, "q0")] if members > 1 else []
+    classes = [ServiceClass("firm", mode="Never")]
+    stream = Stream(nodes, [part("q0", 6, limit=6), part("other", 4)], groups=groups, classes=classes, reclaim=False)
+    stream.submit("blocker", 50000.0, queue="other", gpus=4, service_class="firm")
+    stream.submit("run", 900.0, queue="q0")
+    stream.step()
+    stream.submit("head", 100.0, queue="q0", gpus=4)
+    while stream.now < 1000.0:
+        if stream.now == 700.0:
+            stream.submit("small", 9000.0, members, queue="q0", gpus=2 // members)
+        stream.step()
+        stream.now += STEP
+    assert "head" not in stream.started
+    assert stream.started["small"] == 900.0
+
+
 def test_smaller_jobs_of_its_queue_do_not_use_up_the_share_of_a_head_for_ever():
     """What it would be beyond its share is reclaimed at once, so it does not start; those behind it pass it, but not for ever."""
     rnd = random.Random(3)

@@ -1,11 +1,18 @@
-"""No unit is forgotten: one that a state rebuilt from the cluster would place at once does not wait."""
+"""No unit is forgotten: one that a state rebuilt from the cluster would place at once does not wait.
+
+Where something is reserved a rebuilt state knows less: there, what waits must not be placed when all of it is tried again.
+"""
+
+import random
 
 import msgspec
 import pytest
 
 from fairlead.core import invariants
+from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Place, Preempt
 from fairlead.core.pods.tasks import TaskState
+from fairlead.core.queues.queue_node import PendingClass
 from tests.builders import cluster, held, node, placed, pod, preempted, queue, run
 from tests.core.test_outwait import leaving
 from tests.core.worlds import GPUS, World
@@ -86,6 +93,89 @@ def test_who_could_be_placed_does_not_wait(seed):
 @pytest.mark.parametrize("seed", range(40, 1040))
 def test_who_could_be_placed_does_not_wait_in_many_worlds(seed):
     play(seed)
+
+
+class Reserving(Restless):
+    """The same where places, and what queues may hold, are reserved for those that were passed for long.
+
+    Some queues have limits from the beginning, and some work is never preempted, so much is reserved.
+    """
+
+    def __init__(self, seed):
+        policy = random.Random(f"policy {seed}")
+        super().__init__(
+            seed,
+            reservations=policy.choice([0, 1, 2]),
+            share_wait=policy.choice([5.0, 20.0, 60.0]),
+            moves_per_minute=policy.choice([0, 0, 600]),
+            patience=policy.choice([0.0, 30.0]),
+            move_patience=policy.choice([0.0, 30.0]),
+            reclaim=policy.random() < 0.6,
+        )
+        for index, old in enumerate(self.queues):
+            if policy.random() < 0.6:
+                quota = self._quota(old)
+                self.queues[index] = queue(old.name, quota=quota, limit=quota + policy.choice([2, 4, 8]), parent=old.parent)
+                self.state.upsert_queue(self.queues[index])
+
+    def rebuilt(self):
+        state = super().rebuilt()
+        state.upsert_class(ServiceClass("firm", mode="Never"))
+        return state
+
+    def submit(self, name, like=None, ends="", **more):
+        if like is None and self.rnd.random() < 0.4:
+            more["service_class"] = "firm"
+        super().submit(name, like, ends, **more)
+
+    def disturb(self):
+        running = sorted(uid for uid, life in self.lives.items() if life.bound and not life.pod.terminating)
+        if self.rnd.random() < 0.3 and running:
+            self.vanish(self.rnd.choice(running), again=False)
+        elif self.rnd.random() < 0.3 and len(self.lives) < 25:
+            self.arrive()
+        else:
+            super().disturb()
+
+
+def overlooked(world):
+    """What is decided now if everything that waits is tried again, of a world in which nothing is due: nothing should be."""
+    state, waiting = world.state, world.state.queues.waiting
+    due = state.next_due is not None and state.next_due <= world.now
+    if due or any(task.state is TaskState.HELD for task in state.tasks.values()):
+        return []
+    resting = {task.pod.name for task in state.tasks.values() if task.not_before > world.now}
+    why = {each.first().tasks[0].pod.name: each.unschedulable.text for each in waiting.unschedulable if each.first() is not None}
+    for pending_class in sorted(waiting.unschedulable, key=PendingClass.order):
+        waiting.requeue(pending_class)
+    decided = [each for each in run(state, world.now) if isinstance(each, Place | Preempt)]
+    names = [sorted(binding.pod.name for binding in getattr(each, "bindings", ()) or each.beneficiaries) for each in decided]
+    return [(each, why.get(each[0])) for each in names if not resting.issuperset(each)]
+
+
+def play_reserving(seed, events=60):
+    world = Reserving(seed)
+    while events:
+        if world.rnd.random() < 0.6:
+            events -= 1
+            world.disturb()
+        decided = world.step(world.rnd.choice([0.5, 5.0, 20.0, 60.0]))
+        if any(isinstance(each, Place | Preempt | Evict) for each in decided) or events > 50 or world.rnd.random() < 0.7:
+            continue
+        found = overlooked(world)
+        if found:
+            pytest.fail("\n".join([*world.log[-40:], f"seed {seed}: {found} at {world.now}"]))
+
+
+@pytest.mark.parametrize("seed", [*range(30), 86, 127, 175, 254, 280, 342, 382, 426])
+def test_what_was_reserved_for_another_is_not_overlooked_once_it_is_free(seed):
+    play_reserving(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30, 1030))
+def test_what_was_reserved_for_another_is_not_overlooked_in_many_worlds(seed):
+    play_reserving(seed)
 
 
 def test_a_beneficiary_that_goes_keeps_no_more_closed_than_its_victims_hold():

@@ -175,6 +175,9 @@ def _gang(state: ClusterState, unit: Unit) -> list[Task] | Refused:
     """All of the needed members, then as many of the others as fit."""
     if state.nodes.shared.declared and _lacks_shared(state, unit):
         return NoCapacity()
+    if (kept := state.reserved.exhausted_by(unit)) is not None:
+        limit = state.queues.limits.over_limits(unit)  # each of them may fit beside the head by itself
+        return ReservedForOthers(unit.tasks[0], kept[0], 0, kept[1]) if limit is None else OverLimit(limit)
     near = near_of(state, unit)
     if near is None:
         return _gang_anywhere(state, unit)

@@ -353,6 +353,7 @@ class Auditor:
             if kept or task.row >= 0 or not live.placement.takes(task, row):
                 break
             live.placement.place(task, row)
+            live.reserved.take(task, row)
             placed.append(task)
         live.log.rollback(mark)
         for task in placed:

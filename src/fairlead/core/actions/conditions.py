@@ -178,6 +178,11 @@ def _fewer_holds_exclude_it(check: Check, seen: Seen) -> bool:
     return bool(seen.kept_out) and kept_out(check.state, check.unit) < seen.kept_out
 
 
+def _queue_may_hold_it(check: Check, seen: Seen) -> bool:
+    """What its queue may hold was reserved for another: by now the queue holds less, or may hold more, and both are possible."""
+    return seen.exhausted and check.state.reserved.exhausted_by(check.unit) is None
+
+
 def _claim_is_gone(check: Check, seen: Seen) -> bool:
     """The job for which it is held back may have no claim any more: it waits no longer, or shares moved."""
     if check.claim_is_over:
@@ -292,6 +297,7 @@ class Condition(NamedTuple):
 CONDITIONS = (
     Condition(_always, _reservations_changed),
     Condition(_always, _fewer_holds_exclude_it),
+    Condition(_always, _queue_may_hold_it),
     Condition(_held_back, _claim_is_gone, _fair_version),
     Condition(_guaranteed_to_others, _others_need_less),
     Condition(_limited, _limit_freed),

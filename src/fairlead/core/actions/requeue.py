@@ -49,7 +49,10 @@ def mark_unschedulable(state: ClusterState, pending_class: PendingClass, unit: U
     if any(task.shape.leaves_gpu_headroom for task in unit.tasks):
         state.nodes.gpu_headroom_wanted = True
     pending_class.seen = pending_class.seen._replace(
-        reservations=state.reserved.version, kept_out=kept_out(state, unit), leaving=state.departures.begun
+        reservations=state.reserved.version,
+        kept_out=kept_out(state, unit),
+        exhausted=state.reserved.exhausted_by(unit) is not None,
+        leaving=state.departures.begun,
     )
     if may_qualify(unit, reason):
         state.queues.waiting.plannable.add(pending_class)

@@ -288,15 +288,18 @@ class Reservations:
         holds = [hold for hold in self.holds.values() if hold.devices is not None]
         return [hold.devices for hold in holds if hold.devices is not None and (moved or not self._lets(hold, task))]
 
-    def exhausts(self, hold: Hold, task: Task) -> QueueNode | None:
-        """The queue that may not hold both a task and the head for which a hold is; None if all on their paths may."""
+    def exhausts(self, hold: Hold, task: Task, charge: Charge | None = None) -> QueueNode | None:
+        """The queue that may not hold both a task and the head for which a hold is; None if all on their paths may.
+
+        charge: what is asked for, if more than the task has.
+        """
         head, unit, queues = hold.head, hold.unit, self.queues
         if head is None or unit is None:
             return None
-        first, asked = unit.tasks[0], dict(queues.tree.asked(task.ranking))
-        path, own = queues.queues[task.queue].path, queues.queues[first.queue]
+        first, asked = unit.tasks[0], dict(queues.tree.asked(task.ranking) if charge is None else charge)
+        path, theirs = queues.queues[task.queue].path, queues.queues[first.queue]
         wanted = [(name, amount + asked[name]) for name, amount in head.demand if asked.get(name)]
-        for node in own.path if wanted else ():
+        for node in theirs.path if wanted else ():
             if node in path:
                 most = queues.fair.most(node, unit)
                 if all(amount <= most.get(name, amount) for name, amount in head.demand) and any(
@@ -304,7 +307,17 @@ class Reservations:
                 ):
                     return node
         fixed = queues.guarantees.non_preemptible(task) and queues.guarantees.non_preemptible(first)
-        return own if fixed and queues.guarantees.broken(own.path, tuple(wanted)) is not None else None
+        return theirs if fixed and queues.guarantees.broken(theirs.path, tuple(wanted)) is not None else None
+
+    def exhausted_by(self, unit: Unit) -> tuple[Hold, QueueNode] | None:
+        """The first hold for a head that keeps what a queue may hold from a unit as a whole, and the queue; None: none does."""
+        charge: Charge | None = None
+        for hold in self.against(unit.tasks[0]) if self.holds else ():
+            if hold.head is not None:
+                charge = charge or self.queues.tree.asked_together(unit.tasks[: unit.need])
+                if (queue := self.exhausts(hold, unit.tasks[0], charge)) is not None:
+                    return hold, queue
+        return None
 
     def _on(self, row: int, shape: Shape, demand: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
         """What a pod takes of what is left on a row, by column. demand: on every row."""

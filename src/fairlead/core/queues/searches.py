@@ -14,6 +14,7 @@ class Seen(NamedTuple):
 
     reservations: int = -1  # their version when it became unschedulable
     kept_out: int = 0  # for how many holds rows were reserved against it then
+    exhausted: bool = False  # whether what its queue may hold was reserved for another then
     surroundings: tuple[int, ...] = ()  # of those of its shapes that depend on other pods
     shares: tuple[int, int] = (-1, -1)  # the version of fair shares, and how many jobs had started
     leaving: int = 0  # how many pods had begun to leave when it became unschedulable
