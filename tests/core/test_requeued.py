@@ -13,7 +13,7 @@ from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Place, Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.queues.queue_node import PendingClass
-from tests.builders import cluster, held, node, placed, pod, preempted, queue, run
+from tests.builders import cluster, group, held, node, placed, pod, preempted, queue, run
 from tests.core.test_outwait import leaving
 from tests.core.worlds import GPUS, World
 
@@ -218,3 +218,16 @@ def test_who_holds_another_back_with_what_is_leaving_is_tried_itself():
     decided = run(state, 5.0)
     assert (preempted(decided), placed(decided)) == ([["b2"]], {"w": "n"})
     invariants.check(state)
+
+
+def test_a_gang_with_members_in_two_queues_is_tried_again_once_either_holds_less():
+    """Beside it what ends in the second queue leaves no place that one of them takes."""
+    nodes = [node("n", gpus=1), node("m", gpus=4)]
+    state = cluster(nodes, [queue("red", quota=4), queue("blue", quota=2, limit=2)])
+    state.upsert_pod(pod("r", "blue", at="n"))
+    state.upsert_group(group("g", 2))
+    state.upsert_pod(pod("g-0", "red", gpus=2, group="g", created=1.0))
+    state.upsert_pod(pod("g-1", "blue", gpus=2, group="g", created=1.0))
+    assert placed(run(state, 1.0)) == {}
+    state.remove_pod("uid-r")
+    assert placed(run(state, 2.0)) == {"g-0": "m", "g-1": "m"}

@@ -123,8 +123,14 @@ class Check:
 
     @property
     def path_freed(self) -> bool:
-        """Whether its queue, or one above it, holds less or may hold more."""
-        return any(node.name in self.freed for node in self.pending_class.queue.path)
+        """Whether a queue of its pods, or one above it, holds less or may hold more."""
+        nodes = self.state.queues.queues
+        return any(node.name in self.freed for name in self.queues for node in nodes[name].path)
+
+    @cached_property
+    def queues(self) -> set[str]:
+        """Those of its pods: members of a gang may name different ones."""
+        return {self.pending_class.queue.name, *(task.queue for task in self.unit.tasks)}
 
 
 # -- for which reasons a condition matters -----------------------------------------------------
@@ -204,7 +210,9 @@ def _others_need_less(check: Check, _: Seen) -> bool:
 def _limit_freed(check: Check, _: Seen) -> bool:
     """Queues on its path hold less: it is within limits, or what it lacked besides may have come."""
     return check.path_freed and (
-        check.hunts or check.state.queues.limits.within_limits(check.pending_class.queue.name, check.preemption.demand)
+        check.hunts
+        or len(check.queues) > 1
+        or check.state.queues.limits.within_limits(check.pending_class.queue.name, check.preemption.demand)
     )
 
 
