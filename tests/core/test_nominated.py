@@ -360,6 +360,19 @@ def test_the_new_place_of_a_pod_that_is_gone_is_reserved_again(limit):
     assert api.placed == {"wide": victim.node, "again": {"n0": "n1", "n1": "n0"}[victim.node]}
 
 
+def test_a_place_of_a_scheduler_whose_clock_was_ahead_is_not_reserved_for_longer():
+    api, victim = moved_for_a_wide_one()
+    comes(api, "thief", priority=9, never_preempts=True, created=2.0)
+    (place,) = kept_places(api.state).moved
+    gone(api, victim)
+    ahead = msgspec.structs.replace(place, since=place.since + 7200.0, until=place.until + 7200.0)
+    api.state.places_before.remember(KeptPlaces((ahead,)))
+    api.pass_at(97.0)
+    assert api.placed == {"wide": victim.node}
+    api.pass_at(97.0 + place.until - place.since)
+    assert api.placed == {"wide": victim.node, "thief": {"n0": "n1", "n1": "n0"}[victim.node]}
+
+
 def test_a_place_is_not_reserved_again_for_a_pod_that_is_gone_and_whose_replacement_runs():
     api, victim = moved_for_a_wide_one()
     other = {"n0": "n1", "n1": "n0"}[victim.node]

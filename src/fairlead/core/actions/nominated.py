@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core.actions.assume import begin, hold
 from fairlead.core.actions.leaving import put_back
@@ -143,10 +145,17 @@ def keep_moves_again(state: ClusterState, now: float) -> None:
         with state.isolation.guard("moves"):
             if not state.moves.is_replaced(task, replaced):
                 state.moves.keep_again(task, now)
-    for place in state.places_before.take_moved():
+    for recorded in state.places_before.take_moved():
+        place = _by_our_clock(recorded, now)
         if place.uid not in state.tasks and now < place.until:
             with state.isolation.guard("moves"):
                 _keep_for_gone(state, place, replaced)
+
+
+def _by_our_clock(place: MovedPlace, now: float) -> MovedPlace:
+    """A place is reserved for as long as was decided, also if the clock of the scheduler that wrote it was ahead."""
+    ahead = max(0.0, place.since - now)
+    return msgspec.structs.replace(place, since=place.since - ahead, until=place.until - ahead) if ahead else place
 
 
 def _keep_for_gone(state: ClusterState, place: MovedPlace, replaced: set[str]) -> None:
