@@ -50,6 +50,17 @@ def test_it_counts_half_after_a_half_life_and_shifts_shares():
     assert usage.part_of("a", 40 * DAY, 8) == pytest.approx(1.0)
 
 
+def test_use_goes_on_from_a_record_of_a_clock_that_was_ahead():
+    record = UsageRecord(8 * DAY, 3 * DAY, (("ann", 8 * DAY),))
+    state = cluster([node("n", gpus=8)], [msgspec.structs.replace(weighted("a"), usage=record)], usage_half_life=DAY)
+    run(state, 0.0)
+    usage = state.queues.fair.usage
+    first = usage.part_of("a", 0.0, 8)
+    run(state, DAY)
+    assert usage.part_of("a", DAY, 8) == pytest.approx(first / 2)
+    assert usage.users["a"]["ann"].read(DAY, DAY) == pytest.approx(4 * DAY)
+
+
 def test_among_equals_less_recent_usage_goes_first():
     state = cluster([node("n", gpus=1)], [Queue("q")], usage_half_life=DAY)
     state.upsert_pod(pod("heavy", queue="q", user="heavy"))

@@ -92,8 +92,9 @@ class UsageBook:
         record = self._records.pop(name, None)
         if record is None:
             return Usage(now)
-        self.users[name] = {user: Usage(record.at, value) for user, value in record.users}
-        return Usage(record.at, record.value)
+        at = min(record.at, now)  # the clock of the one that wrote it may have been ahead
+        self.users[name] = {user: Usage(at, value) for user, value in record.users}
+        return Usage(at, record.value)
 
     def checkpoint(self, name: str, now: float) -> UsageRecord | None:
         """What to write for a queue; None if nothing was used."""
