@@ -13,6 +13,7 @@ from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.transport import Unreachable
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.transactions import Binding, DeviceChoice, Evict, Place, PodRef, Preempt, Refuse, VolumeChoice
+from fairlead.scheduler.app import stuck
 from fairlead.scheduler.applier import Applier
 from fairlead.scheduler.core_thread import CoreThread
 from fairlead.scheduler.outputs import GroupStatus, Trouble
@@ -49,6 +50,22 @@ def end(thread):
     thread.stop()
     thread.join(10)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(("back", "why"), [(0.0, ""), (59.0, ""), (7200.0, "the clock was set back by 7200 s")])
+def test_a_core_whose_clock_is_set_back_far_must_begin_anew(back, why):
+    clock, deliveries = [10_000.0], Deliveries()
+    thread = CoreThread(Policy(), deliveries, clock=lambda: clock[0])
+    thread.start()
+    clock[0] = 20_000.0
+    thread.send([Upsert(pod("p")), Upsert(node("n")), Synced()])
+    deliveries.wait_for(Place)
+    clock[0] -= back
+    assert stuck(thread).startswith(why)
+    assert bool(stuck(thread)) == bool(why)
+    clock[0] = 20_000.0
+    assert not stuck(thread), "it has made up for that"
+    end(thread)
 
 
 def test_nothing_is_decided_before_everything_is_known():

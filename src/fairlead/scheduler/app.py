@@ -53,6 +53,7 @@ Answer = TypeVar("Answer")
 log = structlog.get_logger("scheduler")
 
 _STALL = 30.0
+_SET_BACK = 60.0  # seconds: less than that only delays what is awaited
 _GATHER = 0.004
 _FAILED_PASSES = 3  # in a row, and the scheduler is not ready
 _DRAIN = 5.0  # seconds for which writes may go on once the scheduler is to end
@@ -92,6 +93,10 @@ class Core(Protocol):
     @property
     def stalled(self) -> float:
         """Seconds for which the loop has not come back from a turn."""
+
+    @property
+    def set_back(self) -> float:
+        """By how many seconds its clock was set back."""
 
     def is_alive(self) -> bool:
         """Whether it runs."""
@@ -147,7 +152,7 @@ class Scheduler:
             client,
             namespace=LEASE_NAMESPACE,
             name=names.lease(options.release, "scheduler"),
-            healthy=lambda: self.core.stalled < _STALL,
+            healthy=lambda: not stuck(self.core),
             duration=options.lease_duration,
             renew_deadline=options.lease_renew,
             retry=options.lease_retry,
@@ -330,8 +335,7 @@ class Scheduler:
         return await asyncio.to_thread(self.metrics.render)
 
     def _stalled(self) -> str:
-        stalled = self.core.stalled
-        return "" if stalled < _STALL and self.core.is_alive() else f"the core has made no progress for {stalled:.0f} s"
+        return stuck(self.core) if self.core.is_alive() else "the core has ended"
 
     def _unfit(self) -> str:
         """As `_unready`; but all is well while another process leads and this one is ready to take over."""
@@ -347,6 +351,15 @@ class Scheduler:
         if not self.core.synced:
             return f"{NOT_SYNCED}; {trouble}" if trouble else NOT_SYNCED
         return trouble
+
+
+def stuck(core: Core) -> str:
+    """Why a core must begin anew; empty: it need not."""
+    if core.stalled >= _STALL:
+        return f"the core has made no progress for {core.stalled:.0f} s"
+    if core.set_back >= _SET_BACK:
+        return f"the clock was set back by {core.set_back:.0f} s: what is awaited would come that much later"
+    return ""
 
 
 def _log_synced(loop: CoreLoop) -> None:

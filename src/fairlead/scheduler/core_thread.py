@@ -44,6 +44,7 @@ class CoreThread(threading.Thread):
         self.progressed = self._passed = time.monotonic()
         self._loop = CoreLoop(policy, deliver, recorder)
         self._clock = clock
+        self._latest = clock()  # the latest time that it showed
         self._inbox: SimpleQueue[list[ClusterEvent] | Callable[[], None] | None] = SimpleQueue()
         self._stopped = False
 
@@ -76,6 +77,11 @@ class CoreThread(threading.Thread):
         """Seconds since it last made progress."""
         return time.monotonic() - self.progressed
 
+    @property
+    def set_back(self) -> float:
+        """By how many seconds the clock was set back, as far as it has not made up for that: all comes so much later."""
+        return max(0.0, self._latest - self._clock())
+
     def send(self, events: list[ClusterEvent]) -> None:
         """Hand over events, in order; returns at once."""
         self._inbox.put(events)
@@ -107,12 +113,17 @@ class CoreThread(threading.Thread):
                 if self.synced and not self._stopped and self._must_decide():
                     self.busy = True
                     self._passed = time.monotonic()
-                    self._loop.decide(self._clock())
+                    self._loop.decide(self._now())
             except Exception:
                 # A fault of ours must not end the process: it is loud, counted, and the next event tries again.
                 self.counters.errors += 1
                 log.exception("pass failed")
                 time.sleep(max(0.1, self._loop.pause()))
+
+    def _now(self) -> float:
+        now = self._clock()
+        self._latest = max(self._latest, now)
+        return now
 
     def _patience(self) -> float:
         self.busy = self._loop.has_work
@@ -139,7 +150,7 @@ class CoreThread(threading.Thread):
                 if callable(batch):
                     batch()
                 else:
-                    self._loop.apply(batch, self._clock())
+                    self._loop.apply(batch, self._now())
                 batch = self._inbox.get_nowait()
         except Empty:
             return

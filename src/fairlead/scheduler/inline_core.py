@@ -74,6 +74,11 @@ class InlineCore:
         """Never: on the loop that asks, it cannot be stuck."""
         return 0.0
 
+    @property
+    def set_back(self) -> float:
+        """Never: simulated time does not go back."""
+        return 0.0
+
     def is_alive(self) -> bool:
         """Whether it decides."""
         return self._alive
