@@ -168,3 +168,10 @@ async def test_a_command_that_waits_reports_once_that_no_operator_runs(monkeypat
     assert capsys.readouterr().err.splitlines() == [
         "ns/job: no operator has reconciled it for 0 s: `fairlead install` or `fairlead operator` starts one"
     ]
+
+
+def test_a_job_without_pods_asks_for_what_its_limits_say():
+    manifest = objects.ai_job("j", workers=2, gpus=4)
+    manifest["metadata"] |= {"namespace": "ns", "creationTimestamp": "1970-01-01T00:00:10Z"}
+    del manifest["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]
+    assert aijobs.by_status(msgspec.convert(manifest, AIJob), 70.0).gpus == 8.0

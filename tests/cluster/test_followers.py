@@ -44,6 +44,13 @@ def test_what_is_written_is_read():
     assert found.like.queue == "q"
 
 
+def test_a_template_with_limits_alone_requests_them():
+    container = {"name": "main", "resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "8", "cpu": "4"}}}
+    given = followers.template({"spec": {"containers": [container], "initContainers": [{"name": "first"}]}})
+    (found,) = group(followers.written([form(template=given)])).followers
+    assert dict(found.like.spec.requests) == {"nvidia.com/gpu": 8, "cpu": 1000, "pods": 1}
+
+
 @pytest.mark.parametrize(
     "template", [None, {"spec": {"containers": "two"}}, {"spec": {"containers": [{"resources": {"requests": {"cpu": "x"}}}]}}]
 )

@@ -169,6 +169,33 @@ def test_an_aijob_is_played_as_the_gang_that_the_operator_makes_of_it():
     assert "gang ns/bert needs 5 identical pods" in job.reason
 
 
+def limits_alone(manifest):
+    """The manifest with limits and no requests, as users write them."""
+    for role in manifest["spec"].get("roles", [{"template": manifest}]):
+        for container in role["template"]["spec"]["containers"]:
+            del container["resources"]["requests"]
+    return manifest
+
+
+def test_what_has_limits_alone_requests_them():
+    after = a_cluster()
+    whatif.apply(after, limits_alone(ai_job("gang", workers=1, gpus=5)), "ns")
+    whatif.apply(after, limits_alone(made.pod("small", queue="guest", gpus=3)), "ns")
+    jobs = by_job(whatif.play(after))
+    assert {job: (each.gpus, each.starts) for job, each in jobs.items()} == {"ns/gang": (5.0, "never"), "ns/small": (3.0, "now")}
+
+
+def test_the_limits_of_a_pod_as_a_whole_count_for_what_no_container_requests():
+    whole = {"limits": {"memory": "64Ti"}}
+    after = a_cluster()
+    whatif.apply(after, made.pod("whole", queue="owner", gpus=1, memory="1Gi", resources=whole), "ns")
+    assert by_job(whatif.play(after))["ns/whole"].starts == "now", "its container's 1Gi count, not 64Ti"
+    lone = made.pod("lone", queue="owner", gpus=0, resources=whole)
+    del lone["spec"]["containers"][0]["resources"]["requests"]
+    whatif.apply(after, lone, "ns")
+    assert by_job(whatif.play(after))["ns/lone"].starts == "never"
+
+
 def test_the_class_of_an_aijobs_type_and_the_elements_of_an_array_count():
     spec = {"priorityClassName": "high", "defaultFor": ["Interactive"], "timeLimit": {"default": "1h"}}
     objects = a_cluster()

@@ -10,7 +10,7 @@ from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob, AIJobStatus
 from fairlead.api.kinds.rules import strict
 from fairlead.api.reasons import ReasonCode
-from fairlead.cluster import views
+from fairlead.cluster import requests, views
 from fairlead.cluster.times import seconds
 from fairlead.core.model.units import WHOLE
 from fairlead.operator.jobs.members import bounds, members, pod
@@ -117,7 +117,8 @@ def _asks_for(job: AIJob) -> tuple[int, float]:
         if member.index:
             continue
         try:
-            one = convert.pod(msgspec.convert(pod(job, roles[member.role], member, 0), views.Pod), names.DEFAULT_QUEUE)
+            view = requests.defaulted(msgspec.convert(pod(job, roles[member.role], member, 0), views.Pod))
+            one = convert.pod(view, names.DEFAULT_QUEUE)
         except (msgspec.ValidationError, AttributeError, TypeError, ValueError):
             continue  # its template is invalid: see its condition Accepted
         gpus += counts[member.role] * held_milli(one.spec) / WHOLE

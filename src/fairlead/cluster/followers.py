@@ -14,7 +14,7 @@ import structlog
 
 from fairlead.api import names
 from fairlead.api.kinds.common import LONGEST_LEVEL, MEMBERS
-from fairlead.cluster import network, views
+from fairlead.cluster import network, requests, views
 from fairlead.core.model.groups import Followers
 from fairlead.core.model.pods import Pod
 
@@ -106,7 +106,7 @@ def _like(form: Form, namespace: str, as_pod: Callable[[views.Pod], Pod]) -> Pod
     if form.template is None:
         return None
     try:
-        view = msgspec.convert(form.template, views.Pod)
+        view = requests.defaulted(msgspec.convert(form.template, views.Pod))
     except msgspec.ValidationError:
         return None
     view = msgspec.structs.replace(view, metadata=msgspec.structs.replace(view.metadata, namespace=namespace, name=form.gang))

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 
+import msgspec
+
 from fairlead.api import quantity
 from fairlead.api.quantity import SANE_MAXIMUM, QuantityError
 from fairlead.cluster import views
@@ -72,6 +74,32 @@ def _total(view: views.Pod, fill: Exact, *, pod_level: bool = True) -> Exact:
     if spec.overhead:
         _add(total, _exact(spec.overhead))
     return total
+
+
+def defaulted(view: views.Pod) -> views.Pod:
+    """A pod of a template, as the API server makes it: where it has a limit and no request, it requests its limit.
+
+    Pods that the API server has are so already, those of templates are not. What the containers request stands before the
+    limit of the pod as a whole.
+    """
+    spec = view.spec
+    containers = [_limited(each) for each in spec.containers]
+    inits = [_limited(each) for each in spec.init_containers] if spec.init_containers else spec.init_containers
+    whole = spec.resources
+    if whole is not None and whole.limits:
+        asked = {name for each in (*containers, *(inits or ())) if each.resources for name in each.resources.requests or ()}
+        limits = {name: text for name, text in whole.limits.items() if name not in asked}
+        whole = msgspec.structs.replace(whole, requests={**limits, **(whole.requests or {})})
+    made = msgspec.structs.replace(spec, containers=containers, init_containers=inits, resources=whole)
+    return msgspec.structs.replace(view, spec=made)
+
+
+def _limited(container: views.Container) -> views.Container:
+    given = container.resources
+    if given is None or not given.limits:
+        return container
+    requests = {**given.limits, **(given.requests or {})}
+    return msgspec.structs.replace(container, resources=msgspec.structs.replace(given, requests=requests))
 
 
 class _Resizing:

@@ -19,7 +19,7 @@ from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.kinds.queue import QueueResource
 from fairlead.api.names import HOSTNAME_LABEL
 from fairlead.api.quantity import QuantityError
-from fairlead.cluster import device_views, policies, views
+from fairlead.cluster import device_views, policies, requests, views
 from fairlead.cluster.kinds import (
     DEVICES,
     NAMESPACE,
@@ -340,7 +340,7 @@ def _add_pods(objects: Objects, manifests: Sequence[dict[str, Any]]) -> None:
     values = {each.metadata.name: each.value for each in objects.priorities}
     added = {}
     for manifest in manifests:
-        pod = _read(views.Pod, manifest)
+        pod = requests.defaulted(_read(views.Pod, manifest))
         named = manifest["spec"].get("priorityClassName")
         value = values.get(named) if isinstance(named, str) else None
         if value is not None and pod.spec.priority is None:
