@@ -318,6 +318,63 @@ def test_what_cannot_be_submitted_is_said_and_a_rehearsal_submits_nothing(box, t
     assert "would not start now" in huge.output
 
 
+def written(folder, name, *manifests):
+    path = folder / f"{name}.yaml"
+    path.write_text(json.dumps(manifests[0]) if len(manifests) == 1 else "\n---\n".join(map(json.dumps, manifests)))
+    return str(path)
+
+
+def test_a_dry_run_is_refused_as_the_submission_would_be(box, tmp_path):
+    typed = objects.ai_job("typed", timelimit="12h")
+    late = objects.ai_job("late", timeLimit="1h30")
+    many = objects.ai_job("many", workers=1_000_000)
+    for manifest, told in (
+        (typed, 'unknown field "spec.timelimit"'),
+        (late, "spec.timeLimit"),
+        (many, "spec.roles[0].replicas"),
+        (objects.ai_job("Ünïcode"), "metadata.name"),
+        ({**objects.ai_job("old"), "apiVersion": "v1"}, "API version"),
+    ):
+        file = written(tmp_path, "job", manifest)
+        answers = [submitted(box, file, *more) for more in ((), ("--dry-run",))]
+        assert [(each.exit_code, told in each.stderr) for each in answers] == [(3, True)] * 2, [each.output for each in answers]
+        assert answers[0].stderr == answers[1].stderr
+    elsewhere = objects.ai_job("elsewhere")
+    elsewhere["metadata"]["namespace"] = "language"
+    (tmp_path / "empty.yaml").write_text("# none\n")
+    for file, told in (
+        (written(tmp_path, "elsewhere", elsewhere), "is of namespace language, and --namespace is vision"),
+        (written(tmp_path, "nameless", {**objects.ai_job("x"), "metadata": {}}), "no metadata.name"),
+        (str(tmp_path / "empty.yaml"), "has no AIJob in it"),
+    ):
+        for more in ((), ("--dry-run",)):
+            done = submitted(box, file, *more)
+            assert (done.exit_code, told in done.stderr) == (2, True), done.output
+    assert not json.loads(box.kubectl("get", "aijobs", "-A", "-o", "json"))["items"]
+
+
+def test_a_dry_run_shows_what_is_left_out_and_when_each_job_would_start(box, tmp_path):
+    script = tmp_path / "sweep.sh"
+    script.write_text("#!/bin/bash\n#SBATCH -a 0-399%200 --gpus=8 --mail-user=me -d afterok:first\ntrue\n")
+    done = submitted(box, str(script), "--dry-run", "--image", "i")
+    assert (done.exit_code, done.stderr) == (0, "left out: line 2: --mail-user has no meaning here\n")
+    last = done.stdout.splitlines()[-1]
+    assert last == "# vision/sweep would not start now: job 'first', which it depends on, does not exist in namespace vision"
+    box.create(objects.ai_job("first"))
+    told = json.loads(submitted(box, str(script), "--dry-run", "--image", "i", "-o", "json").stdout)
+    assert [each["kind"] for each in told["manifests"]] == ["AIJob", "ConfigMap"]
+    assert told["left_out"] == ["line 2: --mail-user has no meaning here"]
+    (found,) = told["expected"]
+    free = sum(each["gpus"] - each["gpus_used"] == 8 for each in box.json("nodes")["nodes"])
+    assert (found["job"], found["starts"], found["elements"], found["after"]) == ("vision/sweep", "now", 200, ["afterok:first"])
+    assert 0 < found["starting"] == len(found["nodes"]) <= free
+    pair = written(tmp_path, "pair", objects.ai_job("a", gpus=1), objects.ai_job("b", suspend=True), objects.ai_job("c", gpus=64))
+    lines = [each for each in submitted(box, pair, "--dry-run").stdout.splitlines() if each.startswith("#")]
+    assert lines[0].startswith("# vision/a would start now on ")
+    assert lines[1].startswith("# vision/b would not start now: AIJob 'b' is suspended")
+    assert lines[2].startswith("# vision/c would not start now: ")
+
+
 def test_what_if_touches_nothing(box, tmp_path):
     box.create(objects.pod_group("ring", 3), *(objects.pod(f"ring-{i}", group="ring", gpus=8) for i in range(3)))
     until(lambda: len(running(box)) == 1)

@@ -59,7 +59,7 @@ def run(kubeconfig: str, work: Callable[[Client], Any], *, writes: bool = False)
     except ApiError as error:
         if error.code in (401, 403):
             fail(f"the cluster refuses: {error.message}", Exit.REFUSED)
-        if writes and error.code in (409, 422):
+        if writes and error.code in (400, 409, 422):
             fail(error.message, Exit.REFUSED)
         if error.code == 404:
             fail(error.message, Exit.NOT_FOUND)

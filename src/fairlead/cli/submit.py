@@ -69,6 +69,7 @@ def submit(
     from fairlead.cluster.kubernetes.config import ConfigError, load
     from fairlead.submission import directives
 
+    demanded = namespace
     try:
         namespace = namespace or load(kubeconfig or None).namespace
     except ConfigError as error:
@@ -93,10 +94,11 @@ def submit(
         words, file = [file, *words], ""
     try:
         manifests, left_out = _manifests(file, words, given, namespace, kubeconfig)
+        _check(manifests, file, demanded)
     except directives.DirectiveError as error:
         fail(str(error), Exit.USAGE)
     if dry_run:
-        _rehearse(manifests, kubeconfig, namespace)
+        _dry_run(manifests, left_out, kubeconfig, output)
         return
     result = run(kubeconfig, lambda client: _submit(client, manifests, left_out, wait=wait), writes=True)
 
@@ -104,8 +106,7 @@ def submit(
         for job in result.jobs:
             phase = f": {result.phases[job]}" if job in result.phases else ""
             console().print(f"submitted {job}{phase}")
-        for each in result.left_out:
-            typer.echo(f"left out: {each}", err=True)
+        _report(result.left_out)
 
     emit(result, output, table)
     if any(phase != "Succeeded" for phase in result.phases.values()):
@@ -168,8 +169,23 @@ def _documents(data: bytes, file: str, namespace: str) -> list[dict[str, Any]]:
     for each in found:
         if not isinstance(each, dict) or each.get("kind") != "AIJob" or not isinstance(each.get("metadata"), dict):
             fail(f"{file}: only AIJobs can be submitted; for other kinds use `kubectl apply -f {file}`", Exit.USAGE)
-        each["metadata"].setdefault("namespace", namespace)
+        each["metadata"]["namespace"] = each["metadata"].get("namespace") or namespace
     return found
+
+
+def _check(manifests: list[dict[str, Any]], file: str, demanded: str) -> None:
+    """What is refused before the API server is asked. demanded: the namespace of the command line. Raises `DirectiveError`."""
+    from fairlead.submission.directives import DirectiveError
+
+    if not manifests:
+        raise DirectiveError(f"{file} has no AIJob in it")
+    for manifest in manifests:
+        metadata = manifest["metadata"]
+        if not metadata.get("name") and not metadata.get("generateName"):
+            raise DirectiveError(f"{file}: an AIJob has no metadata.name")
+        if demanded and metadata["namespace"] != demanded:
+            name, own = metadata.get("name", "an AIJob"), metadata["namespace"]
+            raise DirectiveError(f"{file}: {name} is of namespace {own}, and --namespace is {demanded}")
 
 
 def _name_for(text: str) -> str:
@@ -200,12 +216,11 @@ async def _profile(client: Client, namespace: str) -> dict[str, str] | None:
 
 async def _submit(client: Client, manifests: list[dict[str, Any]], left_out: list[str], *, wait: bool) -> Submitted:
     from fairlead.api import names
-    from fairlead.cluster.kubernetes.client import encode
 
     made: dict[str, dict[str, Any]] = {}
     for manifest in manifests:
-        namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         if manifest["kind"] == "ConfigMap":
+            namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
             job = made[f"{namespace}/{name.removesuffix('-script')}"]
             owner = {
                 "apiVersion": names.API_VERSION,
@@ -214,12 +229,23 @@ async def _submit(client: Client, manifests: list[dict[str, Any]], left_out: lis
                 "uid": job["metadata"]["uid"],
             }
             manifest["metadata"]["ownerReferences"] = [owner]
-            await client.post(f"/api/v1/namespaces/{namespace}/configmaps", encode(manifest))
+            await _create(client, manifest)
             continue
-        path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/aijobs"
-        made[f"{namespace}/{name}"] = msgspec.json.decode(await client.post(path, encode(manifest)))
+        job = await _create(client, manifest)
+        made[f"{job['metadata']['namespace']}/{job['metadata']['name']}"] = job
     phases = {key: await ended(client, key) for key in made} if wait else {}
     return Submitted(list(made), left_out, phases)
+
+
+async def _create(client: Client, manifest: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+    """Create an AIJob or a ConfigMap, as it is written: a field that does not exist is refused, not left out."""
+    from fairlead.api import names
+    from fairlead.cluster.kubernetes.client import encode
+
+    prefix, plural = ("/api/v1", "configmaps") if manifest["kind"] == "ConfigMap" else (f"/apis/{names.API_VERSION}", "aijobs")
+    path = f"{prefix}/namespaces/{manifest['metadata']['namespace']}/{plural}"
+    made: dict[str, Any] = msgspec.json.decode(await client.post(path, encode(manifest), dry_run=dry_run, strict=True))
+    return made
 
 
 async def ended(client: Client, key: str) -> str:
@@ -249,43 +275,31 @@ async def ended(client: Client, key: str) -> str:
         await asyncio.sleep(_POLL_INTERVAL)
 
 
-def _rehearse(manifests: list[dict[str, Any]], kubeconfig: str, namespace: str) -> None:
-    """The manifests, and when their pods would start as things stand, if the cluster may be listed."""
+def _dry_run(manifests: list[dict[str, Any]], left_out: list[str], kubeconfig: str, output: Output) -> None:
+    """Show the manifests, and when the jobs would start; where the API server would refuse one, end as its submission would."""
     import yaml
 
-    typer.echo("---\n".join(yaml.safe_dump(each, sort_keys=False) for each in manifests), nl=False)
-    for line in run(kubeconfig, lambda client: _expected(client, manifests, namespace)):
-        typer.echo(f"# {line}")
+    from fairlead.cli import dry_run
+
+    if output is Output.TABLE:  # also of what is refused then
+        typer.echo("---\n".join(yaml.safe_dump(each, sort_keys=False, allow_unicode=True) for each in manifests), nl=False)
+        _report(left_out)
+
+    async def work(client: Client) -> list[dry_run.Expected]:
+        for manifest in manifests:
+            made = await _create(client, manifest, dry_run=True)
+            manifest["metadata"].setdefault("name", made["metadata"]["name"])  # of generateName
+        return await dry_run.expected(client, manifests)
+
+    result = dry_run.DryRun(manifests, left_out, run(kubeconfig, work, writes=True))
+
+    def table() -> None:
+        for each in result.expected:
+            typer.echo(f"# {dry_run.line(each)}")
+
+    emit(result, output, table)
 
 
-async def _expected(client: Client, manifests: list[dict[str, Any]], namespace: str) -> list[str]:
-    from fairlead.api.kinds.ai_job import AIJob
-    from fairlead.api.kinds.rules import strict
-    from fairlead.cli.snapshot import read
-    from fairlead.cluster.kubernetes.client import ApiError
-    from fairlead.operator.jobs import members
-    from fairlead.simulation import whatif
-
-    try:
-        objects = (await read(client)).objects()
-    except ApiError as error:
-        return [f"the expected start is unknown: {error.message}"]
-    starts = []
-    for manifest in manifests:
-        if manifest["kind"] != "AIJob":
-            continue
-        job = msgspec.convert(manifest, strict(AIJob))
-        changed = msgspec.structs.replace(objects, nodes=list(objects.nodes))
-        roles = {role.name: role for role in job.spec.roles}
-        whatif.apply(changed, members.group(job), namespace)
-        for member in members.members(job):
-            whatif.apply(changed, members.pod(job, roles[member.role], member, 0), namespace)
-        key = f"{job.metadata.namespace}/{job.metadata.name}"
-        found = next((each for each in whatif.play(changed).jobs if each.job == key), None)
-        if found is None or found.starts == "never":
-            starts.append(f"{key} would not start now: {found.reason if found is not None else 'unknown reason'}")
-        elif found.starts == "now":
-            starts.append(f"{key} would start now on {', '.join(found.nodes)}")
-        else:
-            starts.append(f"{key} would start in about {found.wait_seconds or 0:.0f} s: {found.reason}")
-    return starts
+def _report(left_out: list[str]) -> None:
+    for each in left_out:
+        typer.echo(f"left out: {each}", err=True)

@@ -159,9 +159,13 @@ class Client:
         """GET of something large, compressed on its way; the body as it is without that."""
         return await self._request("GET", path, query=query, more={"Accept-Encoding": "gzip"})
 
-    async def post(self, path: str, body: bytes, *, patient: bool = True, dry_run: bool = False) -> bytes:
-        """POST, tried once unless the server refused it unread (429); not patient: then neither. dry_run: nothing is made."""
-        return await self._request("POST", path, body, query={"dryRun": "All"} if dry_run else None, patient=patient)
+    async def post(self, path: str, body: bytes, *, patient: bool = True, dry_run: bool = False, strict: bool = False) -> bytes:
+        """POST, tried once unless the server refused it unread (429); not patient: then neither. dry_run: nothing is made.
+
+        strict: fields that the server does not know are refused; else it leaves them out.
+        """
+        query = {**({"dryRun": "All"} if dry_run else {}), **({"fieldValidation": "Strict"} if strict else {})}
+        return await self._request("POST", path, body, query=query or None, patient=patient)
 
     async def ask(self, path: str, body: bytes) -> bytes:
         """POST of a question, which makes nothing: clients that only read may. A 429 is raised."""
