@@ -118,6 +118,22 @@ def test_percentages_are_shown_as_what_they_come_to(box):
     assert [(each["quota"], each["limit"]) for each in found["resources"]] == [(total / 2, total)]
 
 
+def test_amounts_are_shown_as_they_are_written(box):
+    team = objects.queue("team")
+    limits = [{"name": "cpu", "quota": "96"}, {"name": "memory", "limit": "1Ti"}]
+    box.create({**team, "spec": {"resources": limits}}, objects.pod("p", queue="team", gpus=0, cpu="1500m", memory="3Gi"))
+
+    def rows():
+        lines = [each.split() for each in box.fairlead("quota", "--queue", "team").stdout.splitlines()]
+        return {each[1]: each[2:] for each in lines if each[:1] == ["team"]}
+
+    found = until(lambda: read if (read := rows()).get("cpu", [""])[0] == "1.5" else None)
+    assert found["cpu"] == ["1.5", "96", "94.5", "-", "-"]
+    assert found["memory"] == ["3Gi", "-", "-", "1Ti", "1021Gi"]
+    (line,) = (each.split() for each in box.fairlead("share", "--resource", "cpu").stdout.splitlines() if each.startswith("team"))
+    assert (line[2], line[5]) == ("96", "1.5")
+
+
 @pytest.mark.usefixtures("renamed")
 def test_the_commands_answer_as_the_release_of_their_configuration_does(box, tmp_path):
     team = objects.queue("team")

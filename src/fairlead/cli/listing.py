@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from fairlead.api import quantity
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.segment import Segment
@@ -18,6 +20,15 @@ if TYPE_CHECKING:
 
 _GAP = "  "
 _HEADER = "bold"
+
+
+def amount(resource: str, value: float | None) -> str:
+    """An amount of a row, in base units, as users write it: CPUs, Gi of memory, devices; `-`: there is none."""
+    if value is None:
+        return "-"
+    if resource in ("cpu", "memory") or resource.endswith("storage"):
+        return quantity.show(resource, round(value))
+    return f"{value:g}"
 
 
 class Column(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import typer
 
 from fairlead.cli.connection import IntervalOption, KubeconfigOption, SeenFromOption, WatchOption, show
 from fairlead.cli.leader import Leader
-from fairlead.cli.listing import Column, Listing
+from fairlead.cli.listing import Column, Listing, amount
 from fairlead.cli.output import Exit, Output, OutputOption, fail
 from fairlead.scheduler.overview.rows import Quota, User
 
@@ -64,19 +64,16 @@ def _table(found: list[Quota]) -> Listing:
     columns += [Column(name, right=True) for name in ("USED", "QUOTA", "QUOTA LEFT", "LIMIT", "LIMIT LEFT")]
     rows = []
     for each in found:
-        for amount in each.resources:
-            numbers = (amount.quota, amount.guaranteed_left, amount.limit, amount.left)
-            rows.append(
-                [Text(each.queue), Text(""), Text(amount.resource), f"{amount.used:g}", *(_number(number) for number in numbers)]
-            )
+        for one in each.resources:
+            numbers = (one.used, one.quota, one.guaranteed_left, one.limit, one.left)
+            rows.append([Text(each.queue), Text(""), Text(one.resource), *(amount(one.resource, number) for number in numbers)])
         rows.append(_jobs(each.queue, "", each))
         for user in each.users:
             for resource in sorted({*user.used, *user.limits}) if user.limits else ():
                 used, may = user.used.get(resource, 0.0), user.limits.get(resource)
                 left = None if may is None else max(0.0, may - used)
-                rows.append(
-                    [Text(each.queue), Text(user.user), Text(resource), f"{used:g}", "-", "-", _number(may), _number(left)]
-                )
+                shown = (amount(resource, number) for number in (used, None, None, may, left))
+                rows.append([Text(each.queue), Text(user.user), Text(resource), *shown])
             rows.append(_jobs(each.queue, user.user, user))
         if each.other_users and not each.users:
             rows.append([Text(each.queue), Text(f"({each.other_users} users)"), Text(""), *[""] * 5])

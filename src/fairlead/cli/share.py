@@ -8,7 +8,7 @@ import typer
 
 from fairlead.cli.connection import IntervalOption, KubeconfigOption, SeenFromOption, WatchOption, show
 from fairlead.cli.leader import Leader
-from fairlead.cli.listing import Column, Listing
+from fairlead.cli.listing import Column, Listing, amount
 from fairlead.cli.output import Output, OutputOption
 from fairlead.scheduler.overview.rows import Amount, Share, Shares
 
@@ -48,18 +48,18 @@ def _table(found: Shares, resource: str) -> Listing:
     columns += [Column(name, right=True) for name in ("RUNNING", "PENDING")]
     rows = []
     for depth, each in _by_tree(found.queues):
-        amount = next((one for one in each.resources if one.resource == resource), Amount(resource, 0, None, None))
-        deserved = amount.quota if amount.fair_share is None else max(amount.fair_share, amount.quota or 0)
-        part = amount.allocated / deserved if deserved else 0.0
+        held = next((one for one in each.resources if one.resource == resource), Amount(resource, 0, None, None))
+        deserved = held.quota if held.fair_share is None else max(held.fair_share, held.quota or 0)
+        part = held.allocated / deserved if deserved else 0.0
         bar = "█" * min(20, round(part * 10)) + "·" * max(0, 10 - round(part * 10))
         rows.append(
             [
                 Text("  " * depth + each.name),
                 str(each.priority),
-                _number(amount.quota),
-                _number(amount.limit),
-                _number(amount.fair_share),
-                f"{amount.allocated:g}",
+                amount(resource, held.quota),
+                amount(resource, held.limit),
+                amount(resource, held.fair_share),
+                amount(resource, held.allocated),
                 f"{each.share:.2f}",
                 bar if deserved else "no quota",
                 str(each.running),
@@ -67,12 +67,9 @@ def _table(found: Shares, resource: str) -> Listing:
             ]
         )
     if found.outside_queues.get(resource):
-        rows.append([Text("(no queue)"), *["-"] * 4, f"{found.outside_queues[resource]:g}", "-", "other schedulers", "-", "-"])
+        outside = amount(resource, found.outside_queues[resource])
+        rows.append([Text("(no queue)"), *["-"] * 4, outside, "-", "other schedulers", "-", "-"])
     return Listing(columns, rows)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:g}"
 
 
 def _by_tree(found: list[Share]) -> list[tuple[int, Share]]:
