@@ -186,6 +186,7 @@ def test_queue_nodes_share_and_explain_tell_of_the_same_jobs(box):
     huge = box.json("explain", "pod/huge", "-n", "vision")
     assert (huge["position"], huge["code"]) == (1, "Resources")
     assert "Insufficient nvidia.com/gpu" in huge["message"]
+    assert huge["advice"].startswith("No node is large enough: a pod asks for 64 nvidia.com/gpu, the largest node has 8.")
     assert box.json("explain", "pod/lost", "-n", "vision")["code"] == "UnknownQueue"
     assert [each["name"] for each in huge["rank"]][:3] == ["queue priority", "express", "share of vision"]
     assert huge["ahead"] == []

@@ -47,6 +47,16 @@ def test_jobs_of_other_namespaces_are_counted_but_not_named():
     assert explanations.pending(made, "nobody") == []
 
 
+def test_no_job_is_told_to_wait_for_what_no_node_has():
+    made = core(node("n", gpus=2), node("m", gpus=4), queue("q"), pod("large", queue="q", gpus=8), pod("runs", queue="q", gpus=4))
+    made.apply([Upsert(pod("waits", queue="q", gpus=4))], 101.0)
+    made.decide(101.0)
+    large, waits = (explanations.live(made, "pod", "ns", name, 110.0) for name in ("large", "waits"))
+    assert (large.code, waits.code) == ("Resources", "Resources")
+    assert large.advice.startswith("No node is large enough: a pod asks for 8 nvidia.com/gpu, the largest node has 4.")
+    assert waits.advice.startswith("It starts when enough capacity is free")
+
+
 def test_the_job_that_would_preempt_it_in_return_is_named():
     made = core(
         node("n", gpus=2),

@@ -188,7 +188,7 @@ def full_explanation(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gan
     from fairlead.core.forecast import forecast
     from fairlead.core.pods.tasks import TaskState
     from fairlead.core.queue_position import blocked_by
-    from fairlead.scheduler.explanations import ADVICE, advice_of, explained, foretold, reason_of, unread_of
+    from fairlead.scheduler.explanations import ADVICE, advice_for, explained, foretold, reason_of, unread_of
 
     explanation = explained(snapshot.state, tasks, gang, name, snapshot.now, None)
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE)]
@@ -221,7 +221,7 @@ def full_explanation(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gan
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
         reported=reported,
-        advice=advice_of(reason) if reason is not None else None,
+        advice=advice_for(snapshot.state, waiting, reason) if reason is not None else None,
         would_start_on=sorted({starts[task.pod.uid] for task in waiting if task.pod.uid in starts}),
         would_evict=sorted({each for task in waiting for each in evicted.get(task.pod.uid, ())}),
         quarantined=_quarantined(snapshot.nodes) if reason is not None and reason.numbers.get("quarantined") else [],

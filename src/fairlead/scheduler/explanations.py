@@ -6,14 +6,15 @@ cluster. The order is that of `core.queue_position`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import nsmallest
 from typing import Any
 
 import msgspec
 
-from fairlead.api import names
+from fairlead.api import names, quantity
 from fairlead.api.names import JOB_LABEL
-from fairlead.api.reasons import Reason
+from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.cluster.times import timestamp
 from fairlead.core.explain import own
 from fairlead.core.model.units import WHOLE
@@ -46,7 +47,7 @@ ADVICE = {
     "NotAllowed": "Ask an administrator: the queue or the ServiceClass does not admit its namespace, user or class.",
     "UnknownServiceClass": "Create the ServiceClass, or name another in the label fairlead.dev/service-class.",
     "Reservation": "Set expectedDuration or timeLimit: a job that ends before the reservation begins may start now.",
-    "GangIncomplete": "Create the missing pods, or lower minMember.",
+    "GangIncomplete": "Create the PodGroup or the pods that are missing, or lower minMember.",
     "UnknownQueue": "Create the queue, or name another in the label fairlead.dev/queue.",
     "OtherScheduler": "Name a queue of its own scheduler in the label fairlead.dev/queue, or the scheduler of its queue.",
     "InvalidSpec": "Correct the object: it cannot be scheduled as it is.",
@@ -77,11 +78,26 @@ _RECONFIGURED = (
 )
 
 
+_SMALLER = "Request less in each pod, or add larger nodes."
+
+
 def advice_of(reason: Reason) -> str | None:
     """What helps against a reason, if that is known."""
     if names.MIG_TAINT in reason.message:
         return _RECONFIGURED
     return _QUARANTINED if reason.numbers.get("quarantined") else ADVICE.get(str(reason.code))
+
+
+def advice_for(state: ClusterState, waiting: Iterable[Task], reason: Reason) -> str | None:
+    """What helps against a reason for which these pods wait: nothing that ends helps one that no node is large enough for."""
+    if reason.code is ReasonCode.RESOURCES:
+        for spec in dict.fromkeys(task.pod.spec for task in waiting):
+            for resource, amount in spec.requests:
+                most = max((node.allocatable.get(resource, 0) for node in state.nodes.objects if node is not None), default=0)
+                if 0 < most < amount:
+                    asked, has = quantity.show(resource, amount), quantity.show(resource, most)
+                    return f"No node is large enough: a pod asks for {asked} {resource}, the largest node has {has}. " + _SMALLER
+    return advice_of(reason)
 
 
 class GpuRequest(msgspec.Struct, frozen=True):
@@ -208,7 +224,7 @@ def explained(
         code=str(reason.code) if reason is not None else None,
         message=reason.message if reason is not None else None,
         numbers=reason.numbers if reason is not None else {},
-        advice=advice_of(reason) if reason is not None else None,
+        advice=advice_for(state, waiting, reason) if reason is not None else None,
         blocked_by=blocked_by(state, unit) if unit is not None else None,
         gpu_parts=_gpu_parts(state, tasks),
         spares=state.spares.wanted(gang) if gang is not None else 0,
