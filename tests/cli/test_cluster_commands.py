@@ -314,6 +314,34 @@ def test_a_script_is_submitted_runs_and_is_controlled(slow_box, operator, tmp_pa
     assert box.fairlead("cancel", "train", "-n", "vision").exit_code == 4
 
 
+def test_each_of_several_jobs_is_controlled_whatever_the_others_are_refused(box):
+    phases = {"runs": "Running", "over": "Succeeded", "first": "Pending", "last": "Pending"}
+    box.create(objects.job("ended"), *map(objects.ai_job, phases))
+    statuses = {f"aijob/{name}": {"phase": phase} for name, phase in phases.items()}
+    statuses["job/ended"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+    for job, status in statuses.items():
+        text = json.dumps({"status": status})
+        box.kubectl("patch", job, "-n", "vision", "--subresource=status", "--type=merge", "-p", text)
+
+    def done(command, *jobs):
+        found = box.fairlead(command, *jobs, "-n", "vision")
+        return found.exit_code, found.stdout.splitlines(), found.stderr.splitlines()
+
+    refusals = ["fairlead: runs is already running: use `fairlead suspend` instead", "fairlead: over has ended: Succeeded"]
+    assert done("hold", "first", "runs", "over", "last") == (3, ["first held", "last held"], refusals)
+    assert done("hold", "first", "nobody") == (4, ["first already held"], ["fairlead: nobody: no such job in namespace vision"])
+    assert done("suspend", "over", "job/ended", "last") == (
+        3,
+        ["last already suspended"],
+        ["fairlead: over has ended: Succeeded", "fairlead: job/ended has ended: Failed"],
+    )
+    assert done("release", "first", "runs") == (0, ["first released", "runs not held"], [])
+    assert done("resume", "first", "last") == (0, ["first not suspended by its user", "last resumed"], [])
+    assert done("cancel", "nobody", "over", "pod/x")[0] == 2, "before anything is done"
+    assert done("cancel", "nobody", "over") == (4, ["over cancelled"], ["fairlead: nobody: no such job in namespace vision"])
+    assert done("cancel", "runs?dryRun=All")[0] == 4, "a name is no query"
+
+
 def test_what_cannot_be_submitted_is_said_and_a_rehearsal_submits_nothing(box, tmp_path):
     plain = tmp_path / "plain.sh"
     plain.write_text("echo hello\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import msgspec
 import typer
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 _PATHS = {"aijob": "/apis/fairlead.dev/v1alpha1/namespaces/{}/aijobs/{}", "job": "/apis/batch/v1/namespaces/{}/jobs/{}"}
 _KINDS = {"aijob": "aijob", "aijobs": "aijob", "aj": "aijob", "job": "job", "jobs": "job"}
 _BEGUN = ("Starting", "Running", "Resizing", "Restarting")
+_OVER = ("Succeeded", "Failed")
+_FINAL = {"Complete": "Succeeded", "Failed": "Failed"}
+"""Conditions of Jobs that have ended -> how."""
 
 NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME...", help="An AIJob, or KIND/NAME with aijob or job.")]
 NamespaceOption = Annotated[str, typer.Option("--namespace", "-n", help="Default: the kubeconfig's.")]
@@ -37,7 +41,7 @@ def suspend(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: K
     """Stop jobs after their checkpoint and release their nodes. `fairlead resume` starts them again."""
 
     async def work(client: Client, path: str, manifest: dict[str, Any]) -> str:
-        return await _set(client, path, manifest, suspended=True)
+        return "suspended" if await _set(client, path, manifest, suspended=True) else "already suspended"
 
     _each(names, namespace, kubeconfig, work)
 
@@ -46,7 +50,7 @@ def resume(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: Ku
     """Return suspended or held jobs to their queue."""
 
     async def work(client: Client, path: str, manifest: dict[str, Any]) -> str:
-        return await _set(client, path, manifest, suspended=False)
+        return "resumed" if await _set(client, path, manifest, suspended=False) else "not suspended by its user"
 
     _each(names, namespace, kubeconfig, work)
 
@@ -57,9 +61,8 @@ def hold(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: Kube
     async def work(client: Client, path: str, manifest: dict[str, Any]) -> str:
         status = manifest.get("status") or {}
         if status.get("phase") in _BEGUN or status.get("active"):
-            fail(f"{manifest['metadata']['name']} is already running: use `fairlead suspend` instead", Exit.REFUSED)
-        await _set(client, path, manifest, suspended=True)
-        return "held"
+            raise _Refused("is already running: use `fairlead suspend` instead")
+        return "held" if await _set(client, path, manifest, suspended=True) else "already held"
 
     _each(names, namespace, kubeconfig, work)
 
@@ -68,22 +71,37 @@ def release(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: K
     """Return held jobs to their queue."""
 
     async def work(client: Client, path: str, manifest: dict[str, Any]) -> str:
-        await _set(client, path, manifest, suspended=False)
-        return "released"
+        return "released" if await _set(client, path, manifest, suspended=False) else "not held"
 
     _each(names, namespace, kubeconfig, work)
 
 
-async def _set(client: Client, path: str, manifest: dict[str, Any], *, suspended: bool) -> str:
+class _Refused(Exception):
+    """What was asked for is not possible with this job: why, as the end of a sentence that begins with its name."""
+
+
+async def _set(client: Client, path: str, manifest: dict[str, Any], *, suspended: bool) -> bool:
+    """Set `spec.suspend`; whether that changed anything. Raises `_Refused` for a job that has ended."""
     from fairlead.cluster.kubernetes.client import encode
 
+    if ended := _ended(manifest.get("status") or {}):
+        raise _Refused(f"has ended: {ended}")
     if bool((manifest.get("spec") or {}).get("suspend")) == suspended:
-        return "already suspended" if suspended else "not suspended by its user"
+        return False
     await client.patch(path, encode({"spec": {"suspend": suspended}}), "application/merge-patch+json")
-    return "suspended" if suspended else "resumed"
+    return True
+
+
+def _ended(status: dict[str, Any]) -> str:
+    """How an AIJob or a Job ended; empty: it has not."""
+    if status.get("phase") in _OVER:
+        return str(status["phase"])
+    conditions = {each.get("type"): each.get("status") for each in status.get("conditions") or ()}
+    return next((how for kind, how in _FINAL.items() if conditions.get(kind) == "True"), "")
 
 
 def _each(names: list[str], namespace: str, kubeconfig: str, work: Any) -> None:
+    """Do the same to each job; what one of them is refused does not keep the others from it."""
     from fairlead.cluster.kubernetes.client import ApiError
     from fairlead.cluster.kubernetes.config import ConfigError, load
 
@@ -91,23 +109,32 @@ def _each(names: list[str], namespace: str, kubeconfig: str, work: Any) -> None:
         namespace = namespace or load(kubeconfig or None).namespace
     except ConfigError as error:
         fail(str(error), Exit.UNREACHABLE)
+    paths = [(text, _path(text, namespace)) for text in names]
 
-    async def main(client: Client) -> list[str]:
-        missing = []
-        for text in names:
-            kind, slash, plain = text.rpartition("/")
-            if slash and kind.lower() not in _KINDS:
-                fail(f"{text!r} is not NAME, aijob/NAME or job/NAME", Exit.USAGE)
-            path = _PATHS[_KINDS[kind.lower()] if slash else "aijob"].format(namespace, plain)
+    async def main(client: Client) -> tuple[list[str], bool]:
+        missing, refused = [], False
+        for text, path in paths:
             try:
                 manifest = msgspec.json.decode(await client.get(path))
                 typer.echo(f"{text} {await work(client, path, manifest)}")
+            except _Refused as error:
+                refused = True
+                typer.echo(f"fairlead: {text} {error}", err=True)
             except ApiError as error:
                 if error.code != 404:
                     raise
                 missing.append(text)
-        return missing
+        return missing, refused
 
-    missing = run(kubeconfig, main, writes=True)
+    missing, refused = run(kubeconfig, main, writes=True)
     if missing:
-        fail(f"{', '.join(missing)}: no such job in namespace {namespace}", Exit.NOT_FOUND)
+        fail(f"{', '.join(missing)}: no such job in namespace {namespace}", Exit.REFUSED if refused else Exit.NOT_FOUND)
+    if refused:
+        raise typer.Exit(int(Exit.REFUSED))
+
+
+def _path(text: str, namespace: str) -> str:
+    kind, slash, name = text.rpartition("/")
+    if not name or (slash and kind.lower() not in _KINDS):
+        fail(f"{text!r} is not NAME, aijob/NAME or job/NAME", Exit.USAGE)
+    return _PATHS[_KINDS[kind.lower()] if slash else "aijob"].format(namespace, quote(name))
