@@ -54,7 +54,15 @@ def test_times(text, seconds):
     [
         ("#SBATCH --nodes=many", "--nodes 'many' is not a number of at least 1"),
         ("#SBATCH --time=soon", "is not a time such as"),
-        ("#SBATCH --time=0", "is an empty time"),
+        ("#SBATCH --time=0", "is an empty time: give at least one second. Without --time, the limit of its class"),
+        ("#SBATCH --time=UNLIMITED", "is not a time: without --time, the limit of its class"),
+        ("#SBATCH --array=9-0", "--array: '9-0' ends before it begins"),
+        ("#SBATCH --array=0-9,a", "--array: 'a' is not an index or a range such as 3, 0-9 or 0-9:3"),
+        ("#SBATCH --array=0-9:0", "--array: '0-9:0': its step is at least 1"),
+        ("#SBATCH --array=", "--array: '' is not an index"),
+        ("#SBATCH --depenency=afterok:a", "is not an option of sbatch: correct it, to --dependency perhaps"),
+        ("#SBATCH --tme=5", "to --time perhaps"),
+        ("#FAIRLEAD --checkpont=/c", "to --checkpoint perhaps"),
         ("#SBATCH --mem=lots", "is not a size such as 64G"),
         ("#SBATCH --gpus=3 --nodes=2", "cannot be divided among 2 nodes"),
         ("#SBATCH --dependency=after:x", "is not one of afterok"),
@@ -78,6 +86,7 @@ def test_gpus_in_all_their_forms():
     assert read("#SBATCH --gpus-per-node=h100:8 -N 3").gpus == 8
     assert read("#SBATCH --gres=fpga:1").left_out == ["line 1: --gres=fpga:1: only gpu is supported"]
     assert read("#SBATCH --array=0-99%10").parallelism == 10
+    assert read("#SBATCH --array=1,3-5,0-10:4%2").array == "1,3-5,0,4,8"
 
 
 def test_a_job_of_it():
@@ -191,6 +200,10 @@ def test_what_stands_alone_swallows_nothing():
         ("--gpus=volta:3,kepler:5", "members have GPUs of one model"),
         ("--gres=gpu:a100:2,gpu:v100:1", "members have GPUs of one model"),
         ("--gpus=a100:4 --gpus-per-node=h100:4", "GPUs of several models"),
+        ("--gres=GPU:2", "--gres=GPU:2 cannot be read: write gpu:N or gpu:MODEL:N"),
+        ("--gres=gpu=2", "cannot be read"),
+        ("--gres=gpu/a100:2", "cannot be read"),
+        ("--gres=gpu:1,shard:2", "gpu-fraction"),
         ("--gpus=many", "is not a number"),
         ("--gpus-per-socket=2", "give --gpus-per-node"),
         ("--tres-per-task=gres/gpu:1 -n 4", "give --gpus-per-task"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from difflib import get_close_matches
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -22,7 +23,12 @@ from fairlead.submission.sizes import SizeError, Sizes, member, shown
 _MARK = re.compile(r"#(SBATCH|FAIRLEAD)(?=[\s-])(.*)")
 _AMOUNT = re.compile(r"(gpu|cpu|core|task|node|mem|gres|tres|socket|thread)s?", re.IGNORECASE)
 """What names that sbatch does not have must not contain: they would be left out, and with them what was asked for."""
+_ALIKE = 0.8
+"""From which likeness on an unknown option is taken for a mistyped one that would be read."""
+_MOST_STEPS = 10_000
+_PART_OF_ARRAY = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _BYTES = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_UNLIMITED = "without --time, the limit of its class of service counts, or there is none"
 _WHEN = ("afterok", "afterany", "afternotok", "aftercorr", "singleton")
 
 
@@ -112,6 +118,9 @@ def _whole(name: str, where: str) -> str:
         return begin[0]
     if begin:
         raise DirectiveError(f"{where}: --{name} may be {', '.join(f'--{each}' for each in begin)}: write it whole")
+    nearest = get_close_matches(name, sorted(KNOWN | OURS | SAME.keys()), 1, _ALIKE)
+    if nearest:
+        raise DirectiveError(f"{where}: --{name} is not an option of sbatch: correct it, to --{nearest[0]} perhaps")
     if _AMOUNT.search(name):
         raise DirectiveError(f"{where}: --{name} is not an option of sbatch: correct or remove it")
     return name
@@ -199,6 +208,12 @@ def _gres(reading: _Reading, option: _Option) -> None:
     others = [each for each in listed if not re.fullmatch("gpu(:.*)?", each)]
     ours = [each.partition(":")[2] or "1" for each in listed if each not in others]
     unknown = [each for each in others if each not in ("", "none")]
+    for each in unknown:
+        if re.match("shard|mps", each, re.IGNORECASE):
+            why = "parts of GPUs: submit an AIJob with the annotation fairlead.dev/gpu-fraction in its template"
+            raise DirectiveError(f"{option.where}: --gres={each}: {why}")
+        if re.search("gpu", each, re.IGNORECASE):
+            raise DirectiveError(f"{option.where}: --gres={each} cannot be read: write gpu:N or gpu:MODEL:N")
     reading.made.left_out += [f"{option.where}: --gres={each}: only gpu is supported" for each in unknown]
     if ours:
         reading.models["gpus_per_node"], reading.sizes.gpus_per_node = _gpus(",".join(ours), option.name, option.where)
@@ -207,8 +222,26 @@ def _gres(reading: _Reading, option: _Option) -> None:
 
 
 def _array(reading: _Reading, option: _Option) -> None:
-    reading.made.array, _, at_once = option.value.partition("%")
+    indexes, _, at_once = option.value.partition("%")
+    reading.made.array = ",".join(_indexes(part, option.where) for part in indexes.split(","))
     reading.made.parallelism = option.number(at_once, 1) if at_once else None
+
+
+def _indexes(part: str, where: str) -> str:
+    """The indexes of an array as an AIJob has them, of an index, `FIRST-LAST` or `FIRST-LAST:STEP`."""
+    found = _PART_OF_ARRAY.fullmatch(part)
+    if found is None:
+        raise DirectiveError(f"{where}: --array: {part!r} is not an index or a range such as 3, 0-9 or 0-9:3")
+    first, last, step = (int(each) if each is not None else None for each in found.groups())
+    if last is None:
+        return part
+    if last < (first or 0):
+        raise DirectiveError(f"{where}: --array: {part!r} ends before it begins")
+    if step is None:
+        return part
+    if not step or (last - (first or 0)) // step >= _MOST_STEPS:
+        raise DirectiveError(f"{where}: --array: {part!r}: its step is at least 1, and gives at most {_MOST_STEPS} elements")
+    return ",".join(map(str, range(first or 0, last + 1, step)))
 
 
 def _variables(reading: _Reading, option: _Option) -> None:
@@ -309,6 +342,8 @@ def duration(text: str, where: str = "--time") -> str:
     """A time as sbatch takes it (minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) or as Kubernetes writes it (90m)."""
     if re.fullmatch(r"([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+", text):
         return text
+    if text.upper() in ("UNLIMITED", "INFINITE"):
+        raise DirectiveError(f"{where}: {text!r} is not a time: {_UNLIMITED}")
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if found is None:
         raise DirectiveError(f"{where}: {text!r} is not a time such as 90, 1:30:00, 2-12:00:00 or 36h")
@@ -321,7 +356,7 @@ def duration(text: str, where: str = "--time") -> str:
     else:
         seconds = first * 60 + (second or 0)
     if not seconds:
-        raise DirectiveError(f"{where}: {text!r} is an empty time: give at least one second")
+        raise DirectiveError(f"{where}: {text!r} is an empty time: give at least one second. {_UNLIMITED.capitalize()}")
     return f"{seconds}s"
 
 
