@@ -259,6 +259,28 @@ def test_its_user_suspends_it():
     assert {seen.attempt for seen in story.pods.values() if seen.phase == "Pending"} == {1}
 
 
+def test_no_element_of_a_suspended_array_counts_as_running():
+    story = Story(job({"indexes": "0-4", "parallelism": 2}))
+    story.look()
+    for element in (0, 1):
+        story.set(element, phase="Running", node="n")
+    story.stuck.add(1)
+    story.look(2.0)
+    story.job.spec.suspend = True
+    story.look(2.0)
+    story.look(2.0)
+    assert (story.job.status.phase, story.job.status.running) == ("Suspended", 1), "the pod of one is still there"
+    story.let_go(1)
+    story.look(2.0)
+    assert story.job.status.running == 0
+    story.job.spec.suspend = False
+    story.look(2.0)
+    assert (story.elements, story.job.status.phase, story.job.status.running) == ([0, 1], "Pending", 0)
+    story.set(0, phase="Running", node="n")
+    story.look(2.0)
+    assert (story.job.status.phase, story.job.status.running) == ("Running", 1)
+
+
 def test_who_starts_again_counts_no_element_twice():
     story = Story(job({"indexes": "0-5", "parallelism": 3}))
     story.look()

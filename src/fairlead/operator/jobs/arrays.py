@@ -116,6 +116,8 @@ class ArrayRun:
                 self.behind[index] = msgspec.structs.replace(
                     old, attempt=old.attempt + 1, interruptions=old.interruptions + 1, resume_at=None
                 )
+            if not any(pod.node for pod in pods.values()):
+                self._unplaced.add(index)
         leaving = current.leaving(current.attempt.pods.values()) + current.leaving(current.attempt.stale)
         if before is not Phase.SUSPENDED:
             current.events.append(("Suspended", "suspended by its user", False))
