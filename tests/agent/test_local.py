@@ -250,6 +250,18 @@ async def test_a_script_is_submitted_and_its_members_logs_are_read(local):
         assert complaint in told
 
 
+async def test_logs_of_what_has_not_started_say_so(local):
+    kubeconfig = local.running.server.write_kubeconfig(local.folder / "kubeconfig")
+    local.job("huge", ["true"], 5)
+    local.job("after", ["true"], 1, dependsOn=[{"job": "huge", "when": "afterok"}])
+    await local.until(lambda: local.pods("huge"))
+    code, told = await fairlead(kubeconfig, "logs", "huge")
+    waits = "has not started: `fairlead explain pod/huge-worker-0-0 -n default` shows why"
+    assert (code, told) == (0, f"huge-worker-0-0 {waits}\n")
+    code, told = await fairlead(kubeconfig, "logs", "after")
+    assert (code, told.startswith("fairlead: after has no pods: `fairlead explain aijob/after -n default`")) == (4, True)
+
+
 async def test_when_a_waiting_job_is_expected_to_start(local):
     kubeconfig = local.running.server.write_kubeconfig(local.folder / "kubeconfig")
     local.job("long", ["sleep", "1000"], 4, timeLimit="1h")

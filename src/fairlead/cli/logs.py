@@ -75,9 +75,25 @@ async def _members(client: Client, namespace: str, name: str) -> list[Pod]:
         found = [msgspec.json.decode(await client.get(f"{path}/{name}"))]
     except ApiError as error:
         if error.code == 404:
+            if await _is_job(client, namespace, name):
+                why = f"`fairlead explain aijob/{name} -n {namespace}` shows why, `fairlead history {name}` its end"
+                fail(f"{name} has no pods: {why}", Exit.NOT_FOUND)
             fail(f"{name}: no pods of such a job and no such pod in namespace {namespace}", Exit.NOT_FOUND)
         raise
     return found
+
+
+async def _is_job(client: Client, namespace: str, name: str) -> bool:
+    """Whether there is an AIJob of this name; one that may not be read counts as none."""
+    from fairlead.cluster.kubernetes.client import ApiError
+
+    try:
+        await client.get(f"/apis/{names.API_VERSION}/namespaces/{namespace}/aijobs/{name}")
+    except ApiError as error:
+        if error.code in (403, 404):
+            return False
+        raise
+    return True
 
 
 def _chosen(
@@ -146,8 +162,17 @@ async def print_log(client: Client, pod: Pod, container: str, tail: int | None, 
             typer.echo(f"{before}{line}")
         printed += len(new)
         if ended:
+            if not follow and not text:
+                _note_unstarted(pod)
             return
         await asyncio.sleep(_POLL_INTERVAL)
+
+
+def _note_unstarted(pod: Pod) -> None:
+    """Say on stderr that a pod has no output since it has not started."""
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    if (pod.get("status") or {}).get("phase", "Pending") == "Pending":
+        typer.echo(f"{name} has not started: `fairlead explain pod/{name} -n {namespace}` shows why", err=True)
 
 
 async def _read(client: Client, path: str, query: dict[str, str]) -> str:
