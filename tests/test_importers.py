@@ -366,5 +366,9 @@ def test_the_command(tmp_path):
     file.write_text("]:")
     for wrong in (["kueue", str(file)], ["kueue", "nowhere"], ["slurm", str(file)], ["torque", str(file)]):
         assert CliRunner().invoke(app, ["import", *wrong]).exit_code == 2
+    for empty in ("", "# nothing\n", "kind: Pod\nmetadata: {name: p}\n"):
+        file.write_text(empty)
+        done = CliRunner().invoke(app, ["import", "kueue", str(file)])
+        assert (done.exit_code, "nothing of kueue that has a counterpart here" in done.stderr) == (2, True)
     file.write_text("- 1")
     assert CliRunner().invoke(app, ["import", "kai", str(file)]).exit_code == 2

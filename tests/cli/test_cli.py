@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 from typer.testing import CliRunner
@@ -177,6 +178,21 @@ def test_wrong_usage_has_its_exit_codes(files, arguments, code, monkeypatch):
     done = invoke(*arguments)
     assert done.exit_code == code, done.output
     assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["replay", "nowhere.jsonl"], 4, "cannot read nowhere.jsonl: No such file or directory"),
+        (["simulate", "jobs", "--jobs", "nowhere.csv"], 1, "nowhere.csv: cannot be read: No such file or directory"),
+        (["simulate", "faults", "--seeds", "abc"], 2, "'abc' is neither a number nor a range such as 42-51"),
+        (["queue", "--kubeconfig", "nowhere"], 5, "nowhere cannot be read: No such file or directory"),
+        (["simulate", "starts", os.devnull], 1, "no start was foretold there"),
+    ],
+)
+def test_what_is_not_there_is_named_in_words(arguments, code, told):
+    done = CliRunner().invoke(app, arguments)
+    assert (done.exit_code, told in done.output, "Errno" in done.output) == (code, True, False), done.output
 
 
 def test_seeds():

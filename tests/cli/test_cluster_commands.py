@@ -437,6 +437,9 @@ def test_what_if_touches_nothing(box, tmp_path):
     (tmp_path / "folder").mkdir()
     failed = box.fairlead("whatif", "--add-nodes", "1", "--save", str(tmp_path / "folder"))
     assert (failed.exit_code, "cannot be written" in failed.output) == (2, True), failed.output
+    (tmp_path / "empty.yaml").write_text("---\n# nothing\n")
+    done = CliRunner().invoke(app, ["whatif", "--snapshot", str(snapshot), "-f", str(tmp_path / "empty.yaml")])
+    assert (done.exit_code, "empty.yaml has no object in it" in done.output) == (2, True)
     for wrong in (["--quota", "vision"], ["--add-nodes", "many"], ["-f", str(tmp_path / "none")], ["--snapshot", str(more)]):
         assert CliRunner().invoke(app, ["whatif", "--snapshot", str(snapshot), *wrong]).exit_code == 2
 

@@ -245,6 +245,12 @@ def test_names_that_do_not_exist_are_said():
             work(a_cluster())
 
 
+def test_the_queue_that_there_is_without_queues_has_no_quota():
+    without = msgspec.structs.replace(a_cluster(), queues=[])
+    with pytest.raises(whatif.WhatIfError, match="'default' does not exist: there is no Queue, and without one all jobs share"):
+        whatif.set_amount(without, "default", "quota", "nvidia.com/gpu", "1")
+
+
 def test_a_snapshot_is_read_back_as_it_was():
     before = a_cluster(*FULL)
     again = msgspec.json.decode(msgspec.json.encode(before), type=Objects)

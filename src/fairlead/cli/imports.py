@@ -40,8 +40,10 @@ def import_queues(
         typer.echo("---\n".join(yaml.safe_dump(each, sort_keys=False, width=120) for each in imported.objects), nl=False)
         for note in imported.notes:
             typer.echo(f"{note.object}: {note.field}: {note.message}", err=True)
-        return
-    emit(imported, output, lambda: _show(imported))
+    else:
+        emit(imported, output, lambda: _show(imported))
+    if not imported.objects:
+        fail(f"{', '.join(files)}: nothing of {source} that has a counterpart here", Exit.USAGE)
 
 
 def _text(name: str) -> str:

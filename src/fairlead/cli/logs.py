@@ -169,7 +169,7 @@ async def print_log(client: Client, pod: Pod, container: str, tail: int | None, 
 
 
 def _note_unstarted(pod: Pod) -> None:
-    """Say on stderr that a pod has no output since it has not started."""
+    """Report on stderr that a pod has no output since it has not started."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     if (pod.get("status") or {}).get("phase", "Pending") == "Pending":
         typer.echo(f"{name} has not started: `fairlead explain pod/{name} -n {namespace}` shows why", err=True)

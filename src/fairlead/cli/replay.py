@@ -36,8 +36,10 @@ def replay(
         player = Player(log)
         with progress("replaying") as report:
             result = player.play(number, report)
-    except (LogError, OSError) as error:
-        fail(str(error), Exit.USAGE if isinstance(error, LogError) else Exit.NOT_FOUND)
+    except LogError as error:
+        fail(str(error), Exit.USAGE)
+    except OSError as error:
+        fail(f"cannot read {log}: {error.strerror}", Exit.NOT_FOUND)
     if number is not None and result.identical:
         if result.passes < number:
             fail(f"{log} has {result.passes} passes", Exit.NOT_FOUND)

@@ -12,6 +12,8 @@ def parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ValueError(f"{part!r} is neither a number nor a range such as 42-51")
         start, end = int(first), int(last) if dash else int(first)
         if end < start or len(seeds) + end - start >= _MOST_SEEDS:
             raise ValueError(f"range {part!r} is empty or longer than {_MOST_SEEDS}")

@@ -36,6 +36,8 @@ def starts(
         found = foretold.judge(start for path in files for start in foretold.read(path))
     except foretold.ForetoldError as error:
         fail(str(error))
+    if not any(each.jobs for each in found):
+        fail(f"{', '.join(map(str, files))}: no start was foretold there")
     result = StartsResult(len(files), found)
     emit(result, output, lambda: _show(result))
 

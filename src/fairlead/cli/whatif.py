@@ -199,6 +199,8 @@ def _manifests(path: Path) -> list[dict[str, Any]]:
             if not isinstance(item, dict):
                 fail(f"{path}: a manifest is a mapping with `kind` and `metadata`", Exit.USAGE)
             found.append(item)
+    if not found:
+        fail(f"{path} has no object in it", Exit.USAGE)
     return found
 
 

@@ -133,7 +133,9 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[dict[str, str]]:
                 if any(row[column] is None for column in needed):
                     raise TraceError(f"{path}: line {reader.line_num} is too short")
                 yield row
-    except (OSError, lzma.LZMAError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (lzma.LZMAError, UnicodeDecodeError, csv.Error) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
 
 

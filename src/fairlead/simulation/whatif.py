@@ -396,7 +396,8 @@ def set_amount(objects: Objects, queue: str, field: str, resource: str, amount: 
     """Change the quota or the limit of a queue, of one pool where it is `RESOURCE@POOL`. field: which. Raises `WhatIfError`."""
     found = next((each for each in objects.queues if each.metadata.name == queue), None)
     if found is None:
-        raise WhatIfError(f"queue {queue!r} does not exist")
+        none = "" if objects.queues else ": there is no Queue, and without one all jobs share queue 'default'"
+        raise WhatIfError(f"queue {queue!r} does not exist{none}")
     entries = list(found.spec.resources or ())
     name, pool = split(resource)
     entry = next((each for each in entries if each.name == name and (each.pool or "") == pool), None)

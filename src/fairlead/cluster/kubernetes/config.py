@@ -116,7 +116,9 @@ def from_file(path: Path) -> Config:
         if path.stat().st_size > _LARGEST:
             raise ConfigError(f"{path} is too large for a kubeconfig")
         document = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path} is not a kubeconfig")
