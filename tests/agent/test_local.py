@@ -250,6 +250,20 @@ async def test_a_script_is_submitted_and_its_members_logs_are_read(local):
         assert complaint in told
 
 
+async def test_the_exit_code_of_submit_wait_is_the_highest_of_the_job(local):
+    kubeconfig = local.running.server.write_kubeconfig(local.folder / "kubeconfig")
+    script = local.folder / "codes.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --array=3,7,0 --no-requeue\nexit $SLURM_ARRAY_TASK_ID\n")
+    given = ("--image", "none", "--wait", str(script))
+    assert await fairlead(kubeconfig, "submit", *given) == (
+        7,
+        "default/codes is submitted\nsubmitted default/codes: Failed\n",
+    )
+    code, told = await fairlead(kubeconfig, "submit", *given, "--name", "again", "-o", "json")
+    found = json.loads(told[told.index("{") :])
+    assert (code, found["phases"], found["exit_codes"]) == (7, {"default/again": "Failed"}, {"default/again": 7})
+
+
 async def test_logs_of_what_has_not_started_say_so(local):
     kubeconfig = local.running.server.write_kubeconfig(local.folder / "kubeconfig")
     local.job("huge", ["true"], 5)

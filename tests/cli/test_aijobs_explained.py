@@ -170,6 +170,19 @@ async def test_a_command_that_waits_reports_once_that_no_operator_runs(monkeypat
     ]
 
 
+async def test_a_command_that_waits_reports_once_why_a_job_is_not_accepted(monkeypatch, capsys):
+    no = {"status": {"conditions": [condition("Accepted", "False", "DependencyMissing", "job 'a' does not exist")]}}
+    answers = [no, no, {"status": {"phase": "Failed"}}]
+
+    class Client:
+        async def get(self, path):
+            return msgspec.json.encode(answers.pop(0))
+
+    monkeypatch.setattr("fairlead.cli.submit._POLL_INTERVAL", 0.0)
+    assert await ended(Client(), "ns/job") == "Failed"
+    assert capsys.readouterr().err.splitlines() == ["ns/job waits: job 'a' does not exist"]
+
+
 def test_a_job_without_pods_asks_for_what_its_limits_say():
     manifest = objects.ai_job("j", workers=2, gpus=4)
     manifest["metadata"] |= {"namespace": "ns", "creationTimestamp": "1970-01-01T00:00:10Z"}

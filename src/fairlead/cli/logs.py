@@ -168,6 +168,12 @@ async def print_log(client: Client, pod: Pod, container: str, tail: int | None, 
         await asyncio.sleep(_POLL_INTERVAL)
 
 
+def exit_codes(pod: Pod) -> list[int]:
+    """Of the containers that failed."""
+    ended = ((each.get("state") or {}).get("terminated") or {} for each in pod["status"].get("containerStatuses") or ())
+    return [code for each in ended if (code := each.get("exitCode", 0))]
+
+
 def _note_unstarted(pod: Pod) -> None:
     """Report on stderr that a pod has no output since it has not started."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]

@@ -21,7 +21,7 @@ import typer
 from fairlead.api import names
 from fairlead.cli import connection
 from fairlead.cli.connection import KubeconfigOption
-from fairlead.cli.logs import print_log
+from fairlead.cli.logs import exit_codes, print_log
 from fairlead.cli.output import Exit, fail
 from fairlead.cli.submit import (
     ClassOption,
@@ -289,7 +289,7 @@ class _Run:
         message = ((job or {}).get("status") or {}).get("message", "") if job is not None else "it was deleted"
         if job is None or not failed_by_itself(job, pods):
             typer.echo(f"fairlead: {self.name}: {message}", err=True)
-        return int(next((code for pod in pods for code in _exit_codes(pod)), Exit.FAILED))
+        return int(next((code for pod in pods for code in exit_codes(pod)), Exit.FAILED))
 
     async def _remove(self) -> None:
         from fairlead.cluster.kubernetes.client import ApiError
@@ -305,7 +305,7 @@ def failed_by_itself(job: dict[str, Any], pods: list[dict[str, Any]]) -> bool:
     if any(each["type"] == "Started" and each["status"] == "False" for each in _conditions(job)):
         return False
     return any(
-        any(_exit_codes(pod))
+        any(exit_codes(pod))
         and pod["status"].get("phase") == "Failed"
         and not pod["metadata"].get("deletionTimestamp")
         and not any(each["type"] == "DisruptionTarget" and each["status"] == "True" for each in _conditions(pod))
@@ -315,12 +315,6 @@ def failed_by_itself(job: dict[str, Any], pods: list[dict[str, Any]]) -> bool:
 
 def _conditions(found: dict[str, Any]) -> list[dict[str, Any]]:
     return (found.get("status") or {}).get("conditions") or []
-
-
-def _exit_codes(pod: dict[str, Any]) -> list[int]:
-    """Of the containers that failed."""
-    ended = ((each.get("state") or {}).get("terminated") or {} for each in pod["status"].get("containerStatuses") or ())
-    return [code for each in ended if (code := each.get("exitCode", 0))]
 
 
 @contextlib.contextmanager

@@ -32,11 +32,15 @@ _MANIFESTS = (".yaml", ".yml", ".json")
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """What was submitted: `namespace/name` of each job; left_out: what of the script has no meaning here; phases: with --wait."""
+    """What was submitted: `namespace/name` of each job; left_out: what of the script has no meaning here.
+
+    phases, exit_codes: with --wait; the exit code of a job that failed is the highest of its members.
+    """
 
     jobs: list[str]
     left_out: list[str]
     phases: dict[str, str]
+    exit_codes: dict[str, int] = {}
 
 
 def submit(
@@ -58,7 +62,7 @@ def submit(
     image: ImageOption = "",
     env: EnvOption = None,
     wait: Annotated[
-        bool, typer.Option("--wait", "-W", help="Wait for the jobs to end; the exit code reports how they ended.")
+        bool, typer.Option("--wait", "-W", help="Wait for the jobs to end; the exit code is the highest of the jobs that failed.")
     ] = False,
     dry_run: Annotated[bool, typer.Option(help="Print the manifests and the expected start; submit nothing.")] = False,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Default: the kubeconfig's.")] = "",
@@ -109,8 +113,9 @@ def submit(
         _report(result.left_out)
 
     emit(result, output, table)
-    if any(phase != "Succeeded" for phase in result.phases.values()):
-        raise typer.Exit(int(Exit.FAILED))
+    worst = max(result.exit_codes.values(), default=0)
+    if worst:
+        raise typer.Exit(worst)
 
 
 def as_given(env: list[str] | None, options: dict[str, str]) -> list[tuple[str, str, str]]:
@@ -233,8 +238,31 @@ async def _submit(client: Client, manifests: list[dict[str, Any]], left_out: lis
             continue
         job = await _create(client, manifest)
         made[f"{job['metadata']['namespace']}/{job['metadata']['name']}"] = job
-    phases = {key: await ended(client, key) for key in made} if wait else {}
-    return Submitted(list(made), left_out, phases)
+    if not wait:
+        return Submitted(list(made), left_out, {})
+    for key in made:
+        typer.echo(f"{key} is submitted", err=True)
+    phases = dict(zip(made, await asyncio.gather(*(ended(client, key) for key in made)), strict=True))
+    codes = {key: await _exit_code(client, key, phase) for key, phase in phases.items()}
+    return Submitted(list(made), left_out, phases, codes)
+
+
+async def _exit_code(client: Client, key: str, phase: str) -> int:
+    """The highest exit code in the last attempts of a job's members; 1 where it failed without one."""
+    from fairlead.api import names
+    from fairlead.cli.logs import exit_codes
+
+    if phase == "Succeeded":
+        return int(Exit.DONE)
+    namespace, _, name = key.partition("/")
+    answer = await client.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{names.JOB_LABEL}={name}")
+    last: dict[tuple[str, ...], tuple[int, int]] = {}
+    for pod in msgspec.json.decode(answer)["items"]:
+        labels = pod["metadata"]["labels"]
+        place = tuple(labels.get(each, "") for each in (names.ELEMENT_LABEL, names.ROLE_LABEL, names.INDEX_LABEL))
+        attempt = int(labels.get(names.ATTEMPT_LABEL, "0")), max(exit_codes(pod), default=0)
+        last[place] = max(attempt, last.get(place, attempt))
+    return max((code for _, code in last.values()), default=0) or int(Exit.FAILED)
 
 
 async def _create(client: Client, manifest: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
@@ -249,14 +277,14 @@ async def _create(client: Client, manifest: dict[str, Any], *, dry_run: bool = F
 
 
 async def ended(client: Client, key: str) -> str:
-    """The phase in which a job ends. Where no operator runs, which is to begin it, that is reported once."""
+    """The phase in which a job ends. On stderr, once: that no operator runs, which is to begin it, and why it is not accepted."""
     from fairlead.api import names
     from fairlead.cli import aijobs
     from fairlead.cluster.kubernetes.client import ApiError
 
     namespace, _, name = key.partition("/")
     path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/aijobs/{name}"
-    last, reported = "Pending", False
+    last, reported, refusal = "Pending", False, ""
     begun = asyncio.get_running_loop().time()
     while True:
         try:
@@ -272,7 +300,17 @@ async def ended(client: Client, key: str) -> str:
             typer.echo(f"{key}: {aijobs.unseen(waits)}", err=True)
         if last in ("Succeeded", "Failed"):
             return last
+        if (why := _not_accepted(found)) not in ("", refusal):
+            refusal = why
+            typer.echo(f"{key} waits: {why}", err=True)
         await asyncio.sleep(_POLL_INTERVAL)
+
+
+def _not_accepted(job: dict[str, Any]) -> str:
+    """Why an AIJob is not accepted; empty: it is, or that is not known yet."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    found = (str(each.get("message", "")) for each in conditions if (each["type"], each["status"]) == ("Accepted", "False"))
+    return next(found, "")
 
 
 def _dry_run(manifests: list[dict[str, Any]], left_out: list[str], kubeconfig: str, output: Output) -> None:
