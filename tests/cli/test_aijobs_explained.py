@@ -137,7 +137,7 @@ def test_without_pods_its_status_says_why(spec, status, told):
     assert found.waiting_seconds == (60.0 if waits else None)
     assert found.expected_wait_seconds == (50.0 if found.code == "Backoff" else None)
     assert "aijob/j" in _drawn(found)
-    assert (found.advice is not None) == (found.code in ("Dependency", "Suspended", "Backoff"))
+    assert (found.advice is not None) == (found.code in ("Dependency", "DependencyMissing", "Suspended", "Backoff"))
 
 
 @pytest.mark.parametrize(

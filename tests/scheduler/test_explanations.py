@@ -47,6 +47,11 @@ def test_jobs_of_other_namespaces_are_counted_but_not_named():
     assert explanations.pending(made, "nobody") == []
 
 
+def test_a_group_without_pods_has_a_reason():
+    told = explanations.live(core(node("n"), queue("q"), group("g", 3, queue="q")), "podgroup", "ns", "g", 110.0)
+    assert (told.state, told.pods, told.message) == ("Empty", 0, "none of its pods is pending or running; it starts with 3")
+
+
 def test_no_job_is_told_to_wait_for_what_no_node_has():
     made = core(node("n", gpus=2), node("m", gpus=4), queue("q"), pod("large", queue="q", gpus=8), pod("runs", queue="q", gpus=4))
     made.apply([Upsert(pod("waits", queue="q", gpus=4))], 101.0)

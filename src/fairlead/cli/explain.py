@@ -218,7 +218,7 @@ def full_explanation(snapshot: Snapshot, name: str, tasks: list[Task], gang: Gan
         explanation,
         **foretold(start, snapshot.now),
         code=str(reason.code) if reason is not None else None,
-        message=reason.message if reason is not None else None,
+        message=reason.message if reason is not None else explanation.message if not tasks else None,
         numbers=reason.numbers if reason is not None else {},
         reported=reported,
         advice=advice_for(snapshot.state, waiting, reason) if reason is not None else None,

@@ -61,6 +61,10 @@ ADVICE = {
     "SharedResources": "It starts when pods of the pool end, or are preempted, that take of what its nodes share. Ask for less, "
     "or ask an administrator for the names and amounts in `sharedResources` of NodePools.",
     "Dependency": "It starts when the jobs in its spec.dependsOn have ended as required there.",
+    "DependencyMissing": "Submit the job that is missing, and this one waits for it; or cancel this one.",
+    "DependencyCycle": "Remove one of these dependencies, or cancel one of the jobs.",
+    "WrongIndexes": "Correct spec.array.indexes, or cancel the job and submit it again.",
+    "PodsRefused": "Correct in its template what the message names; it is tried again.",
     "Suspended": "It continues when it is resumed: by its user (`fairlead resume`), or by the scheduler when capacity is free.",
     "Backoff": "It failed, or a binding was refused, a moment ago; it is retried soon.",
 }
@@ -222,7 +226,7 @@ def explained(
         service_class=tasks[0].service_class if tasks else "",
         **foretold(start, now),
         code=str(reason.code) if reason is not None else None,
-        message=reason.message if reason is not None else None,
+        message=reason.message if reason is not None else _empty(gang) if not tasks and not suspended else None,
         numbers=reason.numbers if reason is not None else {},
         advice=advice_for(state, waiting, reason) if reason is not None else None,
         blocked_by=blocked_by(state, unit) if unit is not None else None,
@@ -230,6 +234,15 @@ def explained(
         spares=state.spares.wanted(gang) if gang is not None else 0,
         spare_nodes=list(state.spares.nodes(gang)) if gang is not None else [],
     )
+
+
+def _empty(gang: Gang | None) -> str | None:
+    """Why a gang has no pods that count: they have ended, or there are none yet."""
+    if gang is None:
+        return None
+    if gang.succeeded and not gang.needed:
+        return "all pods that it needs have succeeded"
+    return f"none of its pods is pending or running; it starts with {gang.needed}"
 
 
 def _gpu_parts(state: ClusterState, tasks: list[Task]) -> list[GpuRequest]:
