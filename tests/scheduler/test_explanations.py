@@ -47,6 +47,16 @@ def test_jobs_of_other_namespaces_are_counted_but_not_named():
     assert explanations.pending(made, "nobody") == []
 
 
+def test_no_job_is_told_to_wait_for_a_limit_that_is_below_its_request():
+    made = core(node("n", gpus=8), queue("q", limit=2), *(pod(name, queue="q", gpus=gpus) for name, gpus in (("a", 2), ("b", 3))))
+    made.apply([Upsert(pod("c", queue="q", gpus=1))], 101.0)
+    made.decide(101.0)
+    beyond, later = (explanations.live(made, "pod", "ns", name, 110.0) for name in ("b", "c"))
+    assert (beyond.code, later.code) == ("LimitExceeded", "LimitExceeded")
+    assert beyond.advice.startswith("It asks for more than the limit allows while nothing else runs: request less")
+    assert later.advice.startswith("It starts when its queue holds less")
+
+
 def test_a_group_without_pods_has_a_reason():
     told = explanations.live(core(node("n"), queue("q"), group("g", 3, queue="q")), "podgroup", "ns", "g", 110.0)
     assert (told.state, told.pods, told.message) == ("Empty", 0, "none of its pods is pending or running; it starts with 3")

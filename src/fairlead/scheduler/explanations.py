@@ -45,10 +45,12 @@ ADVICE = {
     "UserLimit": "It starts when other jobs of its user in the queue end, or when the perUser limits of the queue are raised.",
     "AdmittedStays": "Undo the change, or submit the job again: a placed job keeps the values that it was admitted with.",
     "NotAllowed": "Ask an administrator: the queue or the ServiceClass does not admit its namespace, user or class.",
-    "UnknownServiceClass": "Create the ServiceClass, or name another in the label fairlead.dev/service-class.",
+    "UnknownServiceClass": "Create the ServiceClass, or name another: in spec.serviceClass of an AIJob or PodGroup, else in "
+    "the label fairlead.dev/service-class.",
     "Reservation": "Set expectedDuration or timeLimit: a job that ends before the reservation begins may start now.",
     "GangIncomplete": "Create the PodGroup or the pods that are missing, or lower minMember.",
-    "UnknownQueue": "Create the queue, or name another in the label fairlead.dev/queue.",
+    "UnknownQueue": "Create the queue, or name another: in spec.queue of an AIJob or PodGroup, else in the label "
+    "fairlead.dev/queue.",
     "OtherScheduler": "Name a queue of its own scheduler in the label fairlead.dev/queue, or the scheduler of its queue.",
     "InvalidSpec": "Correct the object: it cannot be scheduled as it is.",
     "InternalError": "It is retried automatically, and when it changes. The scheduler's log has the traceback: please report it.",
@@ -82,6 +84,9 @@ _RECONFIGURED = (
 )
 
 
+_BEYOND_LIMIT = (
+    "It asks for more than the limit allows while nothing else runs: request less, or ask an administrator to raise the limit."
+)
 _SMALLER = "Request less in each pod, or add larger nodes."
 
 
@@ -89,7 +94,12 @@ def advice_of(reason: Reason) -> str | None:
     """What helps against a reason, if that is known."""
     if names.MIG_TAINT in reason.message:
         return _RECONFIGURED
-    return _QUARANTINED if reason.numbers.get("quarantined") else ADVICE.get(str(reason.code))
+    numbers = reason.numbers
+    if reason.code in (ReasonCode.LIMIT_EXCEEDED, ReasonCode.USER_LIMIT) and numbers.get("requested", 0) > numbers.get(
+        "limit", 0
+    ):
+        return _BEYOND_LIMIT
+    return _QUARANTINED if numbers.get("quarantined") else ADVICE.get(str(reason.code))
 
 
 def advice_for(state: ClusterState, waiting: Iterable[Task], reason: Reason) -> str | None:
