@@ -1,9 +1,12 @@
 """AIJobs of an ordinary tenant on the real API server, with the policies in force and the operator under its own role."""
 
+import json
 import time
 
 import pytest
+from typer.testing import CliRunner
 
+from fairlead.cli.main import app
 from fairlead.observability.history import Wanted
 from fairlead.observability.store import History
 from testbed import tenants
@@ -142,6 +145,26 @@ def test_what_a_tenant_may_not_do_with_a_job_is_told_on_it(cluster, plane, ann):
 def test_a_job_has_ten_thousand_members_and_no_more(ann, what):
     assert ann.create(job(what, MOST), "--dry-run=server") == ""
     assert "10000" in ann.create(job(what, MOST + 1), "--dry-run=server")
+
+
+def test_submit_and_its_dry_run_are_refused_alike(cluster, plane, ann, tmp_path):
+    file = tmp_path / "job.json"
+    given = ["submit", str(file), "--kubeconfig", str(plane.user("ann", "ann")), "-n", "default"]
+    with tenants.in_force(plane, (OPERATOR, USER)):
+        for manifest, told in (
+            (ai_job("typed", timelimit="12h"), 'unknown field "spec.timelimit"'),
+            (ai_job("late", timeLimit="1h30"), "spec.timeLimit"),
+        ):
+            file.write_text(json.dumps(manifest))
+            answers = [CliRunner().invoke(app, [*given, *more]) for more in (["--dry-run"], [])]
+            assert [(each.exit_code, told in each.stderr) for each in answers] == [(3, True)] * 2, answers[0].output
+            assert answers[0].stderr == answers[1].stderr
+        file.write_text(json.dumps(ai_job("good", workers=1)))
+        done = CliRunner().invoke(app, [*given, "--dry-run", "-o", "json"])
+        assert done.exit_code == 0, done.output
+        (expected,) = json.loads(done.stdout)["expected"]
+        assert (expected["job"], expected["starts"]) == ("default/good", "unknown"), "ann may not list the cluster"
+        assert cluster.get("/apis/fairlead.dev/v1alpha1/namespaces/default/aijobs")["items"] == []
 
 
 def test_a_job_in_a_system_namespace_gets_no_pods(cluster, plane):
