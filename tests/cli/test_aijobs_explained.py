@@ -187,4 +187,6 @@ def test_a_job_without_pods_asks_for_what_its_limits_say():
     manifest = objects.ai_job("j", workers=2, gpus=4)
     manifest["metadata"] |= {"namespace": "ns", "creationTimestamp": "1970-01-01T00:00:10Z"}
     del manifest["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]
-    assert aijobs.by_status(msgspec.convert(manifest, AIJob), 70.0).gpus == 8.0
+    found = aijobs.by_status(msgspec.convert(manifest, AIJob), 70.0)
+    assert (found.gpus, "8 GPUs at priority 0" in _drawn(found)) == (8.0, True)
+    assert "1 GPU at priority 0" in _drawn(msgspec.structs.replace(found, gpus=1.0))

@@ -115,6 +115,7 @@ def test_a_job_of_it():
     [
         (b"echo hello", "its first line must be such as #!/bin/bash"),
         (b"\x7fELF\xff", "is not text"),
+        (b"#!/bin/bash\r\n#SBATCH --gpus=1\r\n", r"train.sh has DOS line breaks (\r\n): convert it"),
         (b"#!" + b"x" * MOST_BYTES, "more than 1 MiB: put data and programs on a volume"),
     ],
 )

@@ -296,7 +296,7 @@ def _now(explanation: Explanation, namespace: str) -> Iterator[tuple[str, str]]:
     yield "state", f"{explanation.state}, {explanation.placed} of {explanation.pods} pods have a node"
     parts = ", ".join(f"{each.count} {each.resource} of {each.gpus:g} GPU" for each in explanation.gpu_parts)
     shown = f" ({parts})" if parts else ""
-    yield "requests", f"{explanation.gpus:g} GPUs{shown} at priority {explanation.priority}"
+    yield "requests", f"{explanation.gpus:g} GPU{'s' * (explanation.gpus != 1)}{shown} at priority {explanation.priority}"
     if explanation.nodes:
         yield "runs on", ", ".join(explanation.nodes)
     if explanation.spares:

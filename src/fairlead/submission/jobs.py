@@ -58,6 +58,8 @@ def check_script(script: bytes, name: str) -> str:
         text = script.decode()
     except UnicodeDecodeError as error:
         raise DirectiveError(f"{name} is not text: give a script, or a program of the image after `--`") from error
+    if "\r\n" in text:  # as sbatch; its interpreter would not be found, whose name ends with \r
+        raise DirectiveError(f"{name} has DOS line breaks (\\r\\n): convert it, for instance with dos2unix")
     if not text.startswith("#!"):
         raise DirectiveError(f"{name} names no interpreter: its first line must be such as #!/bin/bash")
     return text
