@@ -177,6 +177,16 @@ def test_a_success_policy_ends_the_others():
     assert (story.phase, decided.delete) == ("Succeeded", ("bert-ps-0-0",))
 
 
+@pytest.mark.parametrize("node", ["", "n"])
+def test_to_hold_a_job_that_has_no_node_yet_interrupts_nothing(node):
+    story = Story(job())
+    story.look()
+    story.set(node=node)
+    story.job.spec.suspend = True
+    story.look()
+    assert (story.phase, story.job.status.attempt, story.job.status.interruptions) == ("Suspended", 1, bool(node))
+
+
 def test_its_user_and_the_scheduler_suspend_it_and_neither_costs_a_restart():
     story = Story(job()).run()
     story.job.spec.suspend = True

@@ -112,11 +112,12 @@ class ArrayRun:
     def _suspend(self, current: Step, before: Phase) -> Plan:
         for index, pods in self.active.items():
             old = self.behind.get(index, ElementStatus(index=index))
+            placed = any(pod.node for pod in pods.values())
             if any(pod.attempt == old.attempt for pod in pods.values()):
                 self.behind[index] = msgspec.structs.replace(
-                    old, attempt=old.attempt + 1, interruptions=old.interruptions + 1, resume_at=None
+                    old, attempt=old.attempt + 1, interruptions=old.interruptions + placed, resume_at=None
                 )
-            if not any(pod.node for pod in pods.values()):
+            if not placed:
                 self._unplaced.add(index)
         leaving = current.leaving(current.attempt.pods.values()) + current.leaving(current.attempt.stale)
         if before is not Phase.SUSPENDED:

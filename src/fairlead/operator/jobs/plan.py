@@ -141,7 +141,8 @@ class Step:
         if before is not Phase.SUSPENDED:
             self.events.append(("Suspended", f"suspended by {'its user' if who == 'User' else 'the scheduler'}", False))
             if self.attempt.pods:
-                changes |= {"attempt": self.attempt.number + 1, "interruptions": self.old.interruptions + 1}
+                ran = any(pod.node for pod in self.attempt.pods.values())
+                changes |= {"attempt": self.attempt.number + 1, "interruptions": self.old.interruptions + ran}
         status = self.status(step(before, Phase.SUSPENDED), suspended=who, **changes)
         return Plan(status, delete=self.leaving(present), events=tuple(self.events))
 
