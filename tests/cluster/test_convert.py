@@ -308,6 +308,7 @@ def test_what_of_a_class_may_move(said, pods, whole):
         {"timeSlicing": {"levels": [4, 1]}},
         {"timeSlicing": {"levels": [0]}},
         {"timeSlicing": {"levels": [-1]}},
+        {"timeLimit": {"default": "10h", "max": "1h"}},
         {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}},
     ],
 )

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairlead.cluster import views
-from fairlead.cluster.port import Upsert
+from fairlead.cluster.port import Judged, Upsert
 from fairlead.cluster.translate import Change, Translator
 from fairlead.core.model.pods import Pod
 
@@ -109,3 +109,24 @@ def test_nothing_is_told_of_what_a_pod_was_before_it_could_not_be_read():
         [change(made(views.Namespace, metadata={"name": "ns", "labels": {"fairlead.dev/default-queue": "r"}}))]
     )
     assert not [event for event in told if isinstance(event, Upsert) and isinstance(event.object, Pod)]
+
+
+@pytest.mark.parametrize("order", [("priorities", "classes"), ("classes", "priorities")])
+def test_a_class_says_that_its_priority_class_does_not_exist_as_long_as_that_is_so(order):
+    translator = Translator()
+    said = []
+
+    def tell(kind, told):
+        said.extend(each.complaint for each in getattr(translator, kind)([told]) if isinstance(each, Judged))
+
+    for kind in order:
+        tell(kind, change(OBJECTS[kind]))
+    assert said[-1] == ""
+    tell("priorities", Change("high", None))
+    assert said[-1] == "PriorityClass 'high' does not exist; pods keep their own priority"
+    tell("priorities", change(OBJECTS["priorities"]))
+    assert said[-1] == ""
+    tell("classes", Change("gold", None))
+    count = len(said)
+    tell("priorities", Change("high", None))
+    assert len(said) == count

@@ -129,6 +129,10 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
     levels = tuple(each * 3600.0 for each in slicing.levels)
     if any(later <= earlier for earlier, later in pairwise((0.0, *levels))):
         raise QuantityError(f"timeSlicing.levels must be above 0 and rise: {slicing.levels}")
+    usual = spans.seconds(limits.default) if limits.default else 0.0
+    longest = spans.seconds(limits.max) if limits.max else 0.0
+    if 0 < longest < usual:  # a job without a limit of its own would be refused for the class's
+        raise QuantityError(f"timeLimit.default {limits.default} is above timeLimit.max {limits.max}")
     return ServiceClass(
         view.metadata.name,
         mode=preemption.mode,
@@ -137,8 +141,8 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         min_runtime=spans.seconds(preemption.min_runtime) if preemption.min_runtime else 0.0,
         checkpoint_interval=spans.seconds(spec.checkpoint_interval) if spec.checkpoint_interval else 0.0,
         max_wait=spans.seconds(spec.max_wait) if spec.max_wait else 0.0,
-        time_limit=spans.seconds(limits.default) if limits.default else 0.0,
-        longest=spans.seconds(limits.max) if limits.max else 0.0,
+        time_limit=usual,
+        longest=longest,
         levels=levels,
         express=slicing.express,
         namespaces=_whose(spec.namespace_selector),

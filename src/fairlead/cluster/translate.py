@@ -90,6 +90,7 @@ class Translator:
         self._unlabelled: dict[str, dict[str, Pod]] = {}  # namespace -> our pods in its default queue
         self._workloads = Workloads()
         self._priorities = Priorities()
+        self._classes: dict[str, Change[views.ServiceClass]] = {}  # classes of service as they came last
         self._serving = Serving()
         self._spread: dict[str, dict[str, tuple[views.Metadata, Pod]]] = {}  # namespace -> waiting pods that are spread
 
@@ -158,8 +159,15 @@ class Translator:
             if not change.error:
                 named = change.view.spec.priority_class_name if change.view is not None else None
                 ranked += [Upsert(pod) for pod in self._priorities.set_class(change.key, named)]
-        read, unsupported = policies.service_class, policies.all_acted_on
-        return self._releases.policies(self._policies(changes, SERVICE_CLASS, read, unsupported, "class")) + ranked
+            if change.view is None:
+                self._classes.pop(change.key, None)
+            else:
+                self._classes[change.key] = change
+        return self._judged_classes(changes) + ranked
+
+    def _judged_classes(self, changes: list[Change[views.ServiceClass]]) -> list[ClusterEvent]:
+        read = policies.service_class
+        return self._releases.policies(self._policies(changes, SERVICE_CLASS, read, self._priorities.missing, "class"))
 
     def node_pools(self, changes: list[Change[views.NodePool]]) -> list[ClusterEvent]:
         """Node pools, by name."""
@@ -202,11 +210,18 @@ class Translator:
 
     def priorities(self, changes: list[Change[views.PriorityClass]]) -> list[ClusterEvent]:
         """PriorityClasses, by name."""
-        return [
+        ranked: list[ClusterEvent] = [
             Upsert(pod)
             for change in changes
             for pod in self._priorities.set_value(None if change.error else change.view, change.key)
         ]
+        keys = {change.key for change in changes}
+        named = [
+            each
+            for each in self._classes.values()
+            if each.view is not None and not each.error and each.view.spec.priority_class_name in keys
+        ]
+        return ranked + self._judged_classes(named)  # whether what they name exists may be another answer now
 
     def nodes(self, changes: list[Change[views.Node]]) -> list[ClusterEvent]:
         """Nodes, by name."""
