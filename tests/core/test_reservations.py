@@ -256,6 +256,48 @@ def test_capacity_is_reserved_for_a_queue_and_no_more_than_requested():
     assert set(start(state, 3 * HOUR)) == {"other-1"}
 
 
+def test_an_amount_is_reserved_only_on_nodes_that_have_some_of_it_and_again_once_more_nodes_do():
+    reservation = Reservation("course", HOUR, 3 * HOUR, queue="school", resources=(("nvidia.com/gpu", 8),))
+    state = cluster([node("a", gpus=0), node("b", gpus=4), node("c", gpus=0), node("d", gpus=4)], [Queue("school")])
+    state.upsert_reservation(reservation)
+    assert kept(state) == {"reservation/course": (["b", "d"], HOUR)}
+    assert state.reserved.doubt("course") is None
+    state.upsert_node(node("c", gpus=4))  # its device plugin has registered
+    run(state, 1.0)
+    assert kept(state) == {"reservation/course": (["b", "c"], HOUR)}
+    version = state.reserved.version
+    state.upsert_node(node("e", gpus=4))
+    run(state, 2.0)
+    assert state.reserved.version == version, "the same rows: nothing that is kept out is tried again"
+
+
+def test_what_an_administrator_should_know_of_a_reservation():
+    state = cluster([node("a", gpus=4, labels={"rack": "1"})], [Queue("school")])
+
+    def doubt(**given):
+        state.upsert_reservation(Reservation("r", HOUR, 3 * HOUR, **{"queue": "school", **given}))
+        return state.reserved.doubt("r")
+
+    assert doubt() is None
+    assert doubt(queue="") is None
+    assert doubt(queue="scool") == (False, "QueueNotFound", "queue 'scool' does not exist: no pod may use the nodes")
+    nowhere = (Requirement("rack", "In", ("2",)),)
+    assert doubt(nodes=nowhere) == (False, "NoNodes", "it selects no node: nothing is reserved")
+    message = "no node that it selects has what it asks for: nothing is reserved"
+    assert doubt(resources=(("nvidia.com/gpuu", 4),)) == (False, "NoNodes", message)
+    assert doubt(resources=(("nvidia.com/gpu", 4),)) is None
+    message = "the nodes that it selects have 4 nvidia.com/gpu of the 6 that it asks for"
+    assert doubt(resources=(("nvidia.com/gpu", 6),)) == (True, "TooFewNodes", message)
+    state.upsert_node(node("b", gpus=4))
+    run(state, 1.0)
+    assert state.reserved.doubt("r") is None
+    doubt(nodes=nowhere)
+    run(state, 3 * HOUR)
+    assert state.reserved.doubt("r") is None, "it is over"
+    state.remove_reservation("r")
+    assert state.reserved.lacking == {}
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(

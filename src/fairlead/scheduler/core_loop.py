@@ -256,6 +256,8 @@ class CoreLoop:
             self.reports.groups.mark(about.key)
         elif isinstance(about, Reservation) and not about.ours:
             self.reports.verdicts.forget(RESERVATION.name, about.name)
+        elif isinstance(about, Reservation):
+            self.reports.verdicts.reservation_changed(about.name)
 
     def _remove(self, event: Gone) -> None:
         self.reports.groups.mark_of(event.key)

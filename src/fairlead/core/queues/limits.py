@@ -21,6 +21,9 @@ from fairlead.core.queues.meters import by_others
 from fairlead.core.queues.queue_node import QueueNode
 from fairlead.core.queues.tree import QueueTree
 
+OVER_LIMIT = "OverLimit"
+"""The reason of the condition Accepted of a queue that holds more than one of its limits."""
+
 
 class Limits:
     """Asks the accounts of the tree what their limits leave."""
@@ -175,7 +178,7 @@ class Limits:
                     f"it holds {used / scale:g} of at most {limit / scale:g} {resource}{others}: no more pods start, "
                     "and none is evicted"
                 )
-                return True, "OverLimit", message
+                return True, OVER_LIMIT, message
         return None
 
     def _beyond(self, node: QueueNode, key: str, limit: int, more: int) -> Reason:

@@ -307,6 +307,10 @@ class QueueNode:
         """What it holds of a resource."""
         return self.used.get(resource, 0)
 
+    def over_limit(self) -> bool:
+        """Whether it holds more than one of its limits."""
+        return any(self.used.get(resource, 0) > limit for resource, limit in self.limits.items())
+
     def stays(self, resource: str) -> int:
         """What it holds of a resource and is not about to leave."""
         return self.used.get(resource, 0) - self.leaving.get(resource, 0)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fairlead.core.mig.parts import WHOLE as GPU
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.backoff import backoff
 from fairlead.core.model.charges import Charge
@@ -126,6 +127,7 @@ class Reservations:
         self.runtimes = runtimes
         self.holds: dict[str, Hold] = {}
         self.given: dict[str, Reservation] = {}
+        self.lacking: dict[str, dict[str, int]] = {}  # administrators' reservation -> what its nodes have too little of
         self.version = 0
         self.now = 0.0
         self.due: float | None = None  # when a hold should be made for a unit that waits
@@ -133,6 +135,7 @@ class Reservations:
         self.check_at = -math.inf  # the heads of queues are not checked before
         self.head_due: float | None = None  # when a head will have been passed for long enough
         self._labels = -1
+        self._totals = -1
         self._weighed: tuple[Unit | None, dict[int, bool]] = (None, {})  # a unit -> id of another -> `_would_take_back`
         self._given_up: dict[str, tuple[int, float]] = {}  # key -> how often it came to nothing, and until when there is none
 
@@ -143,10 +146,13 @@ class Reservations:
         self.now = now
         if self._labels != self.nodes.topologies.version:
             self._labels = self.nodes.topologies.version
-            for reservation in self.given.values():
-                self._lay(reservation)
+            self._totals = -1
             for hold in self.of_units():
                 hold.stale = True  # its rows may be others' now
+        if self._totals != self.nodes.totals_version:
+            self._totals = self.nodes.totals_version
+            for reservation in self.given.values():
+                self._lay(reservation)
         for key in [key for key, (_, until) in self._given_up.items() if until + _LONGEST_PAUSE <= now]:
             del self._given_up[key]
         for hold in list(self.holds.values()):
@@ -199,30 +205,61 @@ class Reservations:
     def remove(self, name: str) -> None:
         """It is gone."""
         self.given.pop(name, None)
+        self.lacking.pop(name, None)
         if key_of_reservation(name) in self.holds:
             self.drop(self.holds[key_of_reservation(name)])
 
     def _lay(self, reservation: Reservation) -> None:
         """The rows of an administrator's reservation: all that it selects, or the first by name that have what it asks for."""
         nodes = self.nodes
-        names = [
-            name
-            for name in sorted(nodes.rows)
-            if (node := nodes.objects[nodes.rows[name]]) is not None and matches(reservation.nodes, node.labels)
-        ]
         rows: list[int] = []
         missing = dict(reservation.resources)
-        for row in (nodes.rows[name] for name in names):
-            if reservation.resources and all(amount <= 0 for amount in missing.values()):
-                break
+        for name in sorted(nodes.rows):
+            row = nodes.rows[name]
+            node = nodes.objects[row]
+            if node is None or not matches(reservation.nodes, node.labels):
+                continue
+            if reservation.resources:
+                offered = {resource: self._offered(resource, row) for resource, amount in missing.items() if amount > 0}
+                if not any(offered.values()):
+                    if not offered:
+                        break
+                    continue  # it has nothing of what is still missing
+                for resource, amount in offered.items():
+                    missing[resource] -= amount
             rows.append(row)
-            for resource in missing:
-                missing[resource] -= nodes.alloc[nodes.resource(resource)].item(row)
         key = key_of_reservation(reservation.name)
+        old = self.holds.get(key)
+        self.lacking[reservation.name] = {resource: amount for resource, amount in missing.items() if amount > 0}
+        if old is not None and old.given == reservation and old.rows == rows:
+            return
         self.holds.pop(key, None)
         self.version += 1
         if reservation.end > self.now and rows:
             self.holds[key] = Hold(key, rows, reservation.start, reservation.end, given=reservation)
+
+    def _offered(self, resource: str, row: int) -> int:
+        """What a node has of a resource; of GPUs also those that only a driver offers."""
+        nodes = self.nodes
+        more = nodes.claimed.more(row) // WHOLE if resource == GPU else 0
+        return nodes.alloc[nodes.resource(resource)].item(row) + more
+
+    def doubt(self, name: str) -> tuple[bool, str, str] | None:
+        """What an administrator should know of a reservation: (whether it is in force as it is, reason, message)."""
+        reservation = self.given.get(name)
+        if reservation is None or reservation.end <= self.now:
+            return None
+        if reservation.queue and not self.queues.tree.has_object(reservation.queue):
+            return False, "QueueNotFound", f"queue {reservation.queue!r} does not exist: no pod may use the nodes"
+        hold, lacking = self.holds.get(key_of_reservation(name)), self.lacking.get(name, {})
+        if hold is None:
+            which = "no node that it selects has what it asks for" if reservation.resources else "it selects no node"
+            return False, "NoNodes", f"{which}: nothing is reserved"
+        for resource, amount in sorted(lacking.items()):
+            wanted = dict(reservation.resources)[resource]
+            message = f"the nodes that it selects have {wanted - amount} {resource} of the {wanted} that it asks for"
+            return True, "TooFewNodes", message
+        return None
 
     def next_due(self) -> float | None:
         """When something changes by itself."""

@@ -34,7 +34,10 @@ class Reporter:
     def due(self, now: float) -> Iterator[GroupStatus | QueueStatus | ReservationStatus | Verdict | PairSpeeds]:
         """What is to be written now."""
         yield from self.groups.due(now)
-        yield from self.queues.due(now)
+        statuses = self.queues.due(now)
+        yield from statuses
+        if statuses:
+            self.verdicts.amounts_changed()
         yield from self.reservations.due(now)
         yield from self.verdicts.due()
         yield from self.pairs.due(now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import JUDGED
+from fairlead.core.queues.limits import OVER_LIMIT
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.faults import Faults
 from fairlead.scheduler.outputs import Verdict
@@ -19,6 +20,8 @@ class Verdicts:
         self._refused: dict[str, Reason | None] = {}  # queue -> why its latest change was refused
         self._reported: dict[tuple[str, str], Verdict] = {}
         self._changed = False
+        self._totals = -1  # for which capacity of the nodes those were judged of which it makes the verdict
+        self._again: set[tuple[str, str]] = set()  # (plural, name) of those to judge anew, where not all are
 
     def judged(self, kind: str, name: str, complaint: str) -> None:
         """An object was read. kind: its plural; complaint: what of it cannot be used, empty: nothing."""
@@ -30,9 +33,27 @@ class Verdicts:
         self._refused[name] = refused
         self._changed = True
 
+    def reservation_changed(self, name: str) -> None:
+        """A reservation's object was taken in. What cannot be used of it may be as before, and not come again."""
+        self._again.add(("reservations", name))
+
     def node_changed(self) -> None:
-        """A node came, changed or went: pools that queues name may have nodes now, or none any more."""
-        self._changed = self._changed or bool(self._state.queues.tree.pools.named)
+        """A node came, changed or went: pools that queues name, and reservations, may have nodes now, or none any more."""
+        self._changed = self._changed or bool(self._state.queues.tree.pools.named or self._state.reserved.given)
+
+    def amounts_changed(self) -> None:
+        """What queues hold changed: some may be beyond a limit now, or no longer. The others are not judged for that."""
+        for name, node in self._state.queues.queues.items():
+            reported = self._reported.get(("queues", name))
+            if (reported is not None and reported.reason == OVER_LIMIT) or node.over_limit():
+                self._again.add(("queues", name))
+
+    def _totals_changed(self) -> None:
+        """Capacity came or went: percentages are other amounts, and reservations may have what they ask for."""
+        for name, node in self._state.queues.queues.items():
+            if any(each.quota_percent is not None or each.limit_percent is not None for each in node.policy.resources):
+                self._again.add(("queues", name))
+        self._again.update(("reservations", name) for name in self._state.reserved.given)
 
     def forget(self, kind: str, name: str) -> None:
         """An object is gone. kind: as in `Gone`."""
@@ -47,10 +68,16 @@ class Verdicts:
     def due(self) -> list[Verdict]:
         """What is to be written now."""
         verdicts: list[Verdict] = []
-        if not self._changed:
-            return verdicts
-        self._changed = False
-        for (kind, name), complaint in sorted(self._complaints.items()):
+        nodes = self._state.nodes
+        totals = nodes.totals_version + nodes.shared.described  # neither becomes less
+        if totals != self._totals:
+            self._totals = totals
+            self._totals_changed()
+        every, self._changed = self._changed, False
+        again, self._again = self._again, set()
+        keys = sorted(self._complaints if every else again & self._complaints.keys())
+        for kind, name in keys:
+            complaint = self._complaints[kind, name]
             try:
                 verdict = self._verdict(kind, name, complaint)
             except Exception as error:  # noqa: BLE001 - one status stops no other status
@@ -68,6 +95,10 @@ class Verdicts:
             return Verdict(kind, name, accepted=False, reason=str(refused.code), message=message)
         if complaint:
             return Verdict(kind, name, accepted=False, reason="Unsupported", message=complaint)
-        doubt = self._state.queues.limits.doubt(name) if kind == "queues" else None
+        doubt = None
+        if kind == "queues":
+            doubt = self._state.queues.limits.doubt(name)
+        elif kind == "reservations":
+            doubt = self._state.reserved.doubt(name)
         accepted, reason, message = doubt if doubt is not None else (True, "Accepted", "")
         return Verdict(kind, name, accepted, reason, message)
