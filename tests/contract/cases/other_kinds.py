@@ -230,6 +230,14 @@ def no_more_levels_are_express_than_there_are(api):
 
 
 @case
+def the_relative_speed_of_a_pool_is_above_0(api):
+    for speed in (0, -2):
+        body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": api.name}}
+        refused = api.post("/apis/fairlead.dev/v1alpha1/nodepools", {**body, "spec": {"relativeSpeed": speed}})
+        refused.no(422, "Invalid", "relativeSpeed must be above 0")
+
+
+@case
 def defaults_of_secrets(api):
     secret = {"metadata": {"name": api.name}, "data": {"a": "YQ=="}, "stringData": {"b": "b"}}
     made = api.post(SECRETS, secret).ok(201)

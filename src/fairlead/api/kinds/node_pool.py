@@ -168,6 +168,8 @@ NODE_POOL = Kind(
             "!has(self.size) || !has(self.size.max) || !has(self.size.min) || self.size.max >= self.size.min",
             "size.max must not be below size.min",
         ),
+        # `exclusiveMinimum` of JSON Schema is a number there, and a boolean in a CustomResourceDefinition.
+        ("!has(self.relativeSpeed) || self.relativeSpeed > 0.0", "relativeSpeed must be above 0"),
         (
             f"!has(self.sharedResources) || {names_rule('self.sharedResources')}",
             "names of sharedResources are DNS labels, such as storage-bandwidth",
