@@ -165,7 +165,10 @@ def drawn(seed):
                 NAMES,
                 {"profiles": [{"schedulerName": each, "profile": "ai"} for each in draw.sample(texts, draw.randint(1, 3))]},
                 {"preemption": False, "fairShare": {"shareWaitSeconds": 7.0, "usageWeight": 0.25}, "address": "<&>"},
-                {"placement": {"strategyOptions": {"a": [1, 2.5, None, {"b": True}], "c": {}}}, "writers": 100},
+                {
+                    "placement": {"strategy": "fgd", "strategyOptions": {"target": [1, 2.5, None, {"b": True}, {}]}},
+                    "writers": 100,
+                },
             ]
         ),
         "trusted": lambda: some(*texts),

@@ -241,7 +241,8 @@ def test_the_image_of_the_command_line_takes_precedence(tmp_path):
     file.write_text("image: one\nreplicas: 3\n")
     assert (read(file).image, read(file, "two").image, read(file, "two").replicas) == ("one", "two", 3)
     assert read(None, "three") == Values(image="three")
-    for text, message in (("", "no image"), ("- 1", "no mapping"), ("a: [", "is not YAML")):
+    twice = "image: a\nimage: b", "key 'image' is there twice"
+    for text, message in (("", "no image"), ("- 1", "no mapping"), ("a: [", "is not YAML"), twice):
         file.write_text(text)
         with pytest.raises(ValuesError, match=message):
             read(file)

@@ -198,7 +198,7 @@ def read(path: Path | None, image: str = "") -> Values:
     document: Any = {}
     if path is not None:
         try:
-            document = yaml.safe_load(path.read_text()) or {}
+            document = configurations.load(path.read_text()) or {}
         except OSError as error:
             raise ValuesError(f"cannot read {path}: {error.strerror}") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:

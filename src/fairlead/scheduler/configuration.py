@@ -312,10 +312,29 @@ def schema() -> dict[str, Any]:
     return msgspec.json.schema(Configuration)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which no mapping has a key twice: of two, PyYAML takes the last without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.composer.ComposerError(None, None, f"key {key.value!r} is there twice", key.start_mark)
+                seen.add(key.value)
+        return node
+
+
+def load(text: str) -> Any:
+    """The one document of a YAML file in which nothing is given twice. Raises `yaml.YAMLError`."""
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+
+
 def read(path: Path) -> Configuration:
     """The configuration in a file. Raises `ConfigurationError`."""
     try:
-        document = yaml.safe_load(path.read_text())
+        document = load(path.read_text())
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -344,14 +363,21 @@ def _mistake(given: Configuration) -> str:
         return f"profiles: schedulerName {twice[0]!r} is listed twice"
     if "enabled" in given.gpu_sharing.agents:
         return "gpuSharing.agents: 'enabled' is not an agent; give the name of the agent on the nodes, such as 'fairlead-agent'"
-    if given.placement.strategy not in STRATEGIES:
-        return f"placement.strategy: {given.placement.strategy!r} is not one of {', '.join(sorted(STRATEGIES))}"
     if given.retries.backoff_limit_seconds < given.retries.backoff_seconds:
         return "retries: backoffLimitSeconds is less than backoffSeconds"
     election = given.leader_election
     if not election.retry_seconds < election.renew_seconds < election.duration_seconds:
         return "leaderElection: retrySeconds must be less than renewSeconds, and renewSeconds less than durationSeconds"
-    return _wrong_part(given.gpu_sharing.parts) or _taken_by_another(given)
+    return _wrong_strategy(given.placement) or _wrong_part(given.gpu_sharing.parts) or _taken_by_another(given)
+
+
+def _wrong_strategy(given: Placement) -> str:
+    """Which strategy there is not, or which option of it."""
+    strategy = STRATEGIES.get(given.strategy)
+    if strategy is None:
+        return f"placement.strategy: {given.strategy!r} is not one of {', '.join(sorted(STRATEGIES))}"
+    unknown = sorted(set(given.strategy_options) - strategy.takes)
+    return f"placement.strategyOptions: strategy {given.strategy!r} has no option {unknown[0]!r}" if unknown else ""
 
 
 def _wrong_part(parts: list[GpuPart]) -> str:

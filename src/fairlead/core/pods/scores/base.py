@@ -32,10 +32,12 @@ class Strategy(ABC):
 
     epoch: raised whenever scores of unchanged nodes change, so that caches start afresh.
     fill: how a gang is laid over the ranked nodes: `pack` one node after the other, or `spread`.
+    takes: the names of its options.
     """
 
     name: ClassVar[str]
     fill: ClassVar[Literal["pack", "spread"]] = "pack"
+    takes: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, nodes: NodeTable, options: Mapping[str, object]) -> None:
         self.nodes = nodes

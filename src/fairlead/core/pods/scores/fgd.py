@@ -37,6 +37,7 @@ class Fgd(Strategy):
     """Least growth of fragmentation, then best fit."""
 
     name = "fgd"
+    takes = frozenset({"target"})
 
     def __init__(self, nodes: NodeTable, options: Mapping[str, object]) -> None:
         super().__init__(nodes, options)
