@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from fairlead.api.names import SHARED_PREFIX
 from fairlead.api.reasons import Reason
 from fairlead.cluster.port import JUDGED
+from fairlead.core.model.charges import key_of
 from fairlead.core.queues.limits import OVER_LIMIT
 from fairlead.core.state.cluster import ClusterState
 from fairlead.scheduler.faults import Faults
@@ -21,6 +23,7 @@ class Verdicts:
         self._reported: dict[tuple[str, str], Verdict] = {}
         self._changed = False
         self._totals = -1  # for which capacity of the nodes those were judged of which it makes the verdict
+        self._absent: set[str] = set()  # resources, or those of pools, that queues name and no node has
         self._again: set[tuple[str, str]] = set()  # (plural, name) of those to judge anew, where not all are
 
     def judged(self, kind: str, name: str, complaint: str) -> None:
@@ -50,10 +53,28 @@ class Verdicts:
 
     def _totals_changed(self) -> None:
         """Capacity came or went: percentages are other amounts, and reservations may have what they ask for."""
-        for name, node in self._state.queues.queues.items():
-            if any(each.quota_percent is not None or each.limit_percent is not None for each in node.policy.resources):
-                self._again.add(("queues", name))
+        tree, before = self._state.queues.tree, self._absent
+        named = {key_of(each.name, each.pool) for node in tree.queues.values() for each in node.policy.resources}
+        self._absent = {key for key in named if not tree.total(key)}
+        for name, node in tree.queues.items():
+            for each in node.policy.resources:
+                key = key_of(each.name, each.pool)
+                percent = each.quota_percent is not None or each.limit_percent is not None
+                if percent or (key in self._absent) != (key in before):
+                    self._again.add(("queues", name))
         self._again.update(("reservations", name) for name in self._state.reserved.given)
+
+    def _absent_resource(self, name: str) -> tuple[bool, str, str] | None:
+        """Whether a queue's policy is about a resource that is nowhere, such as a misspelt one."""
+        tree, classes = self._state.queues.tree, self._state.device_claims.extended
+        node = tree.node_of(name)
+        for each in sorted(node.policy.resources, key=lambda each: (each.name, each.pool)):
+            key = key_of(each.name, each.pool)
+            if not tree.total(key) and not node.used.get(key) and not classes.class_of(each.name):
+                where = f" of pool {each.pool!r}" if each.pool else ""
+                who = "NodePool shares" if each.name.startswith(SHARED_PREFIX) and not each.pool else f"node{where} has"
+                return True, "ResourceNotFound", f"no {who} {each.name}: an entry for it has no effect"
+        return None
 
     def forget(self, kind: str, name: str) -> None:
         """An object is gone. kind: as in `Gone`."""
@@ -97,7 +118,7 @@ class Verdicts:
             return Verdict(kind, name, accepted=False, reason="Unsupported", message=complaint)
         doubt = None
         if kind == "queues":
-            doubt = self._state.queues.limits.doubt(name)
+            doubt = self._state.queues.limits.doubt(name) or self._absent_resource(name)
         elif kind == "reservations":
             doubt = self._state.reserved.doubt(name)
         accepted, reason, message = doubt if doubt is not None else (True, "Accepted", "")
