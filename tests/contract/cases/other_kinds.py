@@ -230,6 +230,17 @@ def no_more_levels_are_express_than_there_are(api):
 
 
 @case
+def the_times_of_a_reservation_have_a_date_a_time_and_a_zone(api):
+    path, end = "/apis/fairlead.dev/v1alpha1/reservations", "2027-02-01T08:00:00Z"
+    wrong = ("2027-01-31", "2027-01-31T08:00:00", "2027-01-31 08:00:00Z", "2027-02-30T08:00:00Z", "2027-01-31T25:00:00Z", "soon")
+    for start in wrong:
+        spec = {"purpose": "Maintenance", "start": start, "end": end}
+        body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Reservation", "metadata": {"name": api.name}, "spec": spec}
+        said = f'spec.start: Invalid value: "{start}": spec.start in body must be of type date-time: "{start}"'
+        api.post(path, body).no(422, "Invalid", said)
+
+
+@case
 def the_relative_speed_of_a_pool_is_above_0(api):
     for speed in (0, -2):
         body = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "NodePool", "metadata": {"name": api.name}}

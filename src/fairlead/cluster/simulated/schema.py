@@ -209,7 +209,7 @@ class Validator:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._rules = _rules_of(schema)
-        self._validator = jsonschema_rs.validator_for(_plain(schema))
+        self._validator = jsonschema_rs.validator_for(_plain(schema), validate_formats=True)
 
     def causes(self, obj: dict[str, Any], live: dict[str, Any] | None = None) -> list[Cause]:
         """Everything that is wrong, as kube-apiserver words it. live: what it replaces; of what is as there, rules hold."""
@@ -246,6 +246,8 @@ def _plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     plain = {name: _plain(value) for name, value in schema.items() if not name.startswith("x-") and name != "default"}
+    if plain.get("format") not in ("date-time", None) and isinstance(plain["format"], str):
+        del plain["format"]  # of the formats only this one is checked
     if schema.get("x-kubernetes-int-or-string"):
         return {**plain, "type": ["integer", "string"]}
     if plain.get("nullable") and isinstance(plain.get("type"), str):
@@ -278,6 +280,8 @@ def _cause(error: Any) -> Cause:  # noqa: PLR0911 - a rule each
         return invalid_value(path, value, f"{body} should be less than or equal to {kind.limit}")
     if rule == "Pattern":
         return invalid_value(path, value, f"{body} should match '{kind.pattern}'")
+    if rule == "Format":
+        return invalid_value(path, value, f'{body} must be of type {kind.format}: "{value}"')
     if rule == "MaxItems":
         return Cause("FieldValueTooMany", f"Too many: {len(value)}: must have at most {kind.limit} items", path)
     if rule == "MinLength":
