@@ -1,5 +1,6 @@
 """The priority that counts: a class's, and in a queue that names classes never more than theirs."""
 
+import msgspec
 import pytest
 
 from fairlead.cluster import views
@@ -11,7 +12,9 @@ def named(**values):
     made = Priorities()
     for name, value in values.items():
         made.set_value(views.PriorityClass(metadata=views.Metadata(name=name), value=value), name)
-        made.set_class(name, name)
+        made.set_class(
+            name, msgspec.convert({"metadata": {"name": name}, "spec": {"priorityClassName": name}}, views.ServiceClass)
+        )
     return made
 
 

@@ -21,6 +21,7 @@ class Priorities:
     def __init__(self) -> None:
         self._values: dict[str, tuple[int, bool]] = {name: (value, False) for name, value in _SYSTEM.items()}
         self._named: dict[str, str] = {}  # class of service -> PriorityClass
+        self._classes: dict[str, views.ServiceClass] = {}  # those that could be decoded
         self._groups: dict[str, str] = {}  # pod group -> class of service
         self._pods: dict[str, dict[str, Pod]] = {}  # group, or "" for pods without one -> uid -> pod as it came
         self._group_of: dict[str, str] = {}
@@ -56,15 +57,24 @@ class Priorities:
             self._values[name] = view.value, view.preemption_policy == "Never"
         return self._all()
 
-    def set_class(self, name: str, priority_class: str | None) -> list[Pod]:
-        """A class of service came, changed or went."""
-        if self._named.get(name) == priority_class:
+    def set_class(self, name: str, view: views.ServiceClass | None, *, readable: bool = True) -> list[Pod]:
+        """A class of service came, changed or went. readable: whether it could be decoded; else what was known holds."""
+        if view is None or not readable:
+            self._classes.pop(name, None)
+        else:
+            self._classes[name] = view
+        priority_class = view.spec.priority_class_name if view is not None and readable else None
+        if not readable or self._named.get(name) == priority_class:
             return []
         if priority_class:
             self._named[name] = priority_class
         else:
             self._named.pop(name, None)
         return self._all()
+
+    def naming(self, names: set[str]) -> list[views.ServiceClass]:
+        """The classes of service that name one of these PriorityClasses, as they came last."""
+        return [each for each in self._classes.values() if each.spec.priority_class_name in names]
 
     def set_group(self, key: str, service_class: str, queue: str = "") -> list[Pod]:
         """A pod group came, changed or went."""

@@ -90,7 +90,6 @@ class Translator:
         self._unlabelled: dict[str, dict[str, Pod]] = {}  # namespace -> our pods in its default queue
         self._workloads = Workloads()
         self._priorities = Priorities()
-        self._classes: dict[str, Change[views.ServiceClass]] = {}  # classes of service as they came last
         self._serving = Serving()
         self._spread: dict[str, dict[str, tuple[views.Metadata, Pod]]] = {}  # namespace -> waiting pods that are spread
 
@@ -154,16 +153,8 @@ class Translator:
 
     def classes(self, changes: list[Change[views.ServiceClass]]) -> list[ClusterEvent]:
         """Classes of service, by name."""
-        ranked: list[ClusterEvent] = []
-        for change in changes:
-            if not change.error:
-                named = change.view.spec.priority_class_name if change.view is not None else None
-                ranked += [Upsert(pod) for pod in self._priorities.set_class(change.key, named)]
-            if change.view is None:
-                self._classes.pop(change.key, None)
-            else:
-                self._classes[change.key] = change
-        return self._judged_classes(changes) + ranked
+        ranked = [Upsert(e) for c in changes for e in self._priorities.set_class(c.key, c.view, readable=not c.error)]
+        return [*self._judged_classes(changes), *ranked]
 
     def _judged_classes(self, changes: list[Change[views.ServiceClass]]) -> list[ClusterEvent]:
         read = policies.service_class
@@ -215,13 +206,8 @@ class Translator:
             for change in changes
             for pod in self._priorities.set_value(None if change.error else change.view, change.key)
         ]
-        keys = {change.key for change in changes}
-        named = [
-            each
-            for each in self._classes.values()
-            if each.view is not None and not each.error and each.view.spec.priority_class_name in keys
-        ]
-        return ranked + self._judged_classes(named)  # whether what they name exists may be another answer now
+        named = self._priorities.naming({change.key for change in changes})  # what is reported of them may be another
+        return ranked + self._judged_classes([Change(each.metadata.name, each) for each in named])
 
     def nodes(self, changes: list[Change[views.Node]]) -> list[ClusterEvent]:
         """Nodes, by name."""
