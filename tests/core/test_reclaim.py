@@ -12,7 +12,7 @@ from fairlead.core.model.pods import AffinityTerm
 from fairlead.core.model.queues import Queue, QueueResource
 from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.service_classes import ServiceClass
-from fairlead.core.model.transactions import Place, Preempt, Refuse
+from fairlead.core.model.transactions import Evict, Place, Preempt, Refuse
 from fairlead.core.model.units import WHOLE
 from fairlead.core.schedule import has_work
 from fairlead.simulation.judged import evictions
@@ -98,6 +98,23 @@ def test_classes_define_what_is_preemptible_and_when(mode, minimum, falls):
     if minimum:
         assert state.next_due == 1600.0, "then it may"
         assert preempted(run(state, 1600.0)) == [["guest"]]
+
+
+@pytest.mark.parametrize(("limit", "decision"), [(0.0, Preempt), (600.0, Evict)])
+def test_a_pod_that_began_earlier_than_it_was_bound_may_go_earlier(limit, decision):
+    """The clock of its node is behind the scheduler's: it counts, for its least run time as for its time limit."""
+    state = cluster([node("n", gpus=1)], [queue("owner", quota=1), queue("guest")])
+    state.upsert_class(ServiceClass("held", min_runtime=600.0))
+    state.upsert_pod(pod("guest", queue="guest", service_class="held", time_limit=limit))
+    confirm(state, run(state, 1000.0))
+    if not limit:
+        state.upsert_pod(pod("mine", queue="owner", created=1001.0))
+    assert not preempted(run(state, 1001.0))
+    state.upsert_pod(pod("guest", queue="guest", service_class="held", time_limit=limit, at="n", started=700.0))
+    assert not preempted(run(state, 1002.0))
+    assert state.next_due is not None
+    assert state.next_due <= 1300.0
+    assert [type(each) for each in run(state, 1300.0) if isinstance(each, Preempt | Evict)] == [decision]
 
 
 def test_a_class_may_reach_beyond_its_queue():

@@ -152,6 +152,11 @@ class Services:
         self.watch(task)
         self.limits.watch(task)
 
+    def began_earlier(self, task: Task) -> None:
+        """A task runs for longer than was assumed when it was bound, by its node's clock."""
+        self.watch(task)
+        self.limits.watch(task)
+
     def forget(self, uid: str) -> None:
         """A pod is gone."""
         self.limits.forget(uid)

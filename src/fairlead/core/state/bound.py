@@ -12,6 +12,7 @@ from fairlead.core.pods.followers import near_leader
 from fairlead.core.pods.ranking import Ranking
 from fairlead.core.pods.slices import near_for
 from fairlead.core.pods.tasks import Gang, Task, TaskState
+from fairlead.core.queues.attained import begun
 from fairlead.core.state.belonging import Belonging
 from fairlead.core.state.pending import Pending
 from fairlead.core.state.placement import Placement
@@ -173,6 +174,7 @@ class BoundPods:
             tables.nodes.changes.touch(row)
             tables.nodes.gained.add(row)
         other, limited = pod.service_class != task.pod.service_class, pod.time_limit != task.pod.time_limit
+        earlier = pod.started is not None and pod.started != task.pod.started and pod.started < begun(task)
         if task.gang is not None and (pod.bound, pod.starting, pod.terminating) != (
             task.pod.bound,
             task.pod.starting,
@@ -188,6 +190,8 @@ class BoundPods:
             tables.queues.accounts.reclassify(task)
         if limited and task.state is TaskState.BOUND:
             tables.services.runs(task)
+        elif earlier and task.state is TaskState.BOUND:
+            tables.services.began_earlier(task)
         if changed:
             old = task.ranking
             task.reshape(self.ranking(pod))
