@@ -95,6 +95,10 @@ def test_who_could_be_placed_does_not_wait_in_many_worlds(seed):
     play(seed)
 
 
+SOON = 1.0
+"""Seconds within which what a hold excluded is tried again, once that has ended."""
+
+
 class Reserving(Restless):
     """The same where places, and what queues may hold, are reserved for those that were passed for long.
 
@@ -141,7 +145,7 @@ class Reserving(Restless):
 def overlooked(world):
     """What is decided now if everything that waits is tried again, of a world in which nothing is due: nothing should be."""
     state, waiting = world.state, world.state.queues.waiting
-    due = state.next_due is not None and state.next_due <= world.now
+    due = state.next_due is not None and state.next_due <= world.now + SOON
     if due or any(task.state is TaskState.HELD for task in state.tasks.values()):
         return []
     resting = {task.pod.name for task in state.tasks.values() if task.not_before > world.now}

@@ -7,7 +7,7 @@ state, policy and time give the same transactions. What each step does lies in `
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 from fairlead.core.actions import backoff
 from fairlead.core.actions.alternatives import choose_alternatives
@@ -62,21 +62,27 @@ def schedule(state: ClusterState, now: float, budget: int | None = None) -> Iter
     # 4. The first of those that have waited in vain for long get nodes for later.
     reserve(state, now)
     # 5. Serve queue after queue: place the next unit, else free capacity for it, else report why not.
-    served = yield from _serve_all(state, now, budget)
+    tried = 0
+    while (unit := _next(state, now)) is not None and (budget is None or tried < budget):
+        tried += 1
+        with guard("serve", unit) as served:
+            yield from serve(state, unit, now)
+        if served.failed:
+            yield from state.isolation.drain()
     # 6. What is left serves those that still wait: places for units that are held, what heads need, whole nodes, other forms.
-    if served:
+    if unit is None:
         with guard("departures"):
             yield from start_free_places(state, now, last=True)
     if not state.isolation.rests("heads"):
         with guard("heads"):
             bound_waits(state, now)
-    if served and must_requeue(state):
-        served = yield from _serve_all(state, now, budget)  # what was reserved until now is free
+    if unit is None and must_requeue(state):
+        state.reserved.pass_soon(now)  # what was reserved until now is free
     if not state.isolation.rests("defragment"):
         with guard("defragment"):
             yield from empty_nodes(state, now)
     yield from choose_alternatives(state, now)
-    if served and state.spares.asking:
+    if unit is None and state.spares.asking:
         refill(state)
     # 7. Jobs that have run for their time limits are ended, pairs that disturb each other parted; suspensions without an answer
     # become evictions.
@@ -120,18 +126,6 @@ def _begin(state: ClusterState, now: float) -> None:
         victims.catch_up(state)
     requeue_after_backoff(state, now)
     renew(state, now)
-
-
-def _serve_all(state: ClusterState, now: float, budget: int | None) -> Generator[Transaction, None, bool]:
-    """Serve unit after unit, so many at most; returns whether none is left."""
-    tried = 0
-    while (unit := _next(state, now)) is not None and (budget is None or tried < budget):
-        tried += 1
-        with state.isolation.guard("serve", unit) as served:
-            yield from serve(state, unit, now)
-        if served.failed:
-            yield from state.isolation.drain()
-    return unit is None
 
 
 def _next(state: ClusterState, now: float) -> Unit | None:

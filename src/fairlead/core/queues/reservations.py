@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 600.0, 6 * 3600.0
+_SOON = 1.0  # seconds
 HEADS = "head/"
 """Before a key: what was reserved for a unit because it had been passed for too long."""
 
@@ -134,6 +135,7 @@ class Reservations:
         self.waits: dict[str, Head] = {}  # key -> since when it is passed, also of those that are not first now
         self.check_at = -math.inf  # the heads of queues are not checked before
         self.head_due: float | None = None  # when a head will have been passed for long enough
+        self.again_at: float | None = None  # when what a hold excluded is tried again, if no pass comes before
         self._labels = -1
         self._totals = -1
         self._weighed: tuple[Unit | None, dict[int, bool]] = (None, {})  # a unit -> id of another -> `_would_take_back`
@@ -143,7 +145,7 @@ class Reservations:
 
     def begin(self, now: float) -> None:
         """A pass begins: windows open and close, nodes come and go. Holds of units are renewed by `actions/reserve.py`."""
-        self.now = now
+        self.now, self.again_at = now, None
         if self._labels != self.nodes.topologies.version:
             self._labels = self.nodes.topologies.version
             self._totals = -1
@@ -261,9 +263,13 @@ class Reservations:
             return True, "TooFewNodes", message
         return None
 
+    def pass_soon(self, now: float) -> None:
+        """Holds ended after everything was served: what they excluded is tried in another pass, a second later at most."""
+        self.again_at = now + _SOON
+
     def next_due(self) -> float | None:
         """When something changes by itself."""
-        times = [due for due in (self.due, self.head_due) if due is not None]
+        times = [due for due in (self.due, self.head_due, self.again_at) if due is not None]
         for hold in self.holds.values():
             times += [time for time in (hold.start, hold.end, hold.check) if self.now < time < math.inf]
         return min(times, default=None)
