@@ -428,14 +428,20 @@ def test_places_of_pods_that_have_not_come_are_free_once_the_job_is_suspended_ag
     assert waits == "ns/job-batch.low-0"
 
 
-def test_places_that_were_reserved_before_a_restart_are_given_up_when_they_would_have_been():
+def one_reserved_while_another_waits(seconds=1.0):
+    """A place is reserved for the only pod of `low`, which has not come, and `other` needs it. seconds: until `low` resumes."""
     story = Story()
     story.submit("low", 1, gpus=4)
     story.step()
     story.displace("low")
     story.state.remove_pod("uid-high")
-    story.step()
+    story.step(seconds)
     story.state.upsert_pod(pod("other", gpus=4, created=30.0))
+    return story
+
+
+def test_places_that_were_reserved_before_a_restart_are_given_up_when_they_would_have_been():
+    story = one_reserved_while_another_waits()
     story.step(60.0)
     story.restart()
     story.step(59.0)
@@ -449,13 +455,7 @@ def test_places_that_were_reserved_before_a_restart_are_given_up_when_they_would
 
 
 def test_a_clock_that_was_ahead_reserves_no_places_for_long_after_a_restart():
-    story = Story()
-    story.submit("low", 1, gpus=4)
-    story.step()
-    story.displace("low")
-    story.state.remove_pod("uid-high")
-    story.step(7200.0)
-    story.state.upsert_pod(pod("other", gpus=4, created=30.0))
+    story = one_reserved_while_another_waits(7200.0)
     story.now -= 7200.0
     story.restart()
     story.step()
