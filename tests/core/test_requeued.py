@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from fairlead.core import invariants
+from fairlead.core.model.nodes import Reservation
+from fairlead.core.model.selectors import Requirement
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.model.transactions import Evict, Place, Preempt
 from fairlead.core.pods.tasks import TaskState
 from fairlead.core.queues.queue_node import PendingClass
-from tests.builders import cluster, group, held, node, placed, pod, preempted, queue, run
+from tests.builders import cluster, group, held, node, placed, pod, preempted, queue, run, spec
 from tests.core.test_outwait import leaving
 from tests.core.worlds import GPUS, World
 
@@ -235,3 +237,22 @@ def test_a_gang_with_members_in_two_queues_is_tried_again_once_either_holds_less
     assert placed(run(state, 1.0)) == {}
     state.remove_pod("uid-r")
     assert placed(run(state, 2.0)) == {"g-0": "m", "g-1": "m"}
+
+
+def test_what_is_held_back_is_tried_again_in_time():
+    """`c` may run on `n` for as long as it ends before what is reserved there begins. Later nothing holds `w` back, and nothing happens."""
+    state = cluster(
+        [node("n", gpus=1, labels={"name": "n"}), node("m", gpus=1)],
+        [queue("a", quota=1), queue("b", quota=1)],
+        [pod("y", "a", at="n")],
+        recheck=300.0,
+    )
+    state.upsert_reservation(Reservation("r", 1000.0, 2000.0, (Requirement("name", "In", ("n",)),)))
+    state.upsert_pod(pod("c", "b", spec_=spec(selector={"name": "n"}), time_limit=600.0))
+    state.upsert_pod(pod("w", "a", created=1.0))
+    assert placed(run(state, 2.0)) == {}
+    assert held(state, "a") == 1
+    while not (started := placed(run(state, now := state.next_due))):
+        pass
+    assert (now, started) == (602.0, {"w": "m"})
+    invariants.check(state)

@@ -97,7 +97,8 @@ class Retries(_Section, frozen=True):
         _NotNegative, _is("How long after its last fault a gang that is bound in part is completed before it is evicted.")
     ] = 60.0
     recheck_seconds: Annotated[
-        _NotNegative, _is("Jobs whose constraints refer to other pods are requeued after this time in any case. 0: never.")
+        _NotNegative,
+        _is("Jobs whose constraints refer to other pods, or that others' fair shares hold back, are retried after it. 0: never."),
     ] = 300.0
 
 

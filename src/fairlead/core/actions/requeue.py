@@ -92,9 +92,12 @@ def _again_at(state: ClusterState, pending_class: PendingClass, unit: Unit, reas
     limited = reason.code in _LIMITS
     if reason.code is ReasonCode.PREFERRED_TOPOLOGY:
         return unit.created + state.policy.preferred_wait
-    if reason.code is ReasonCode.FAIR_SHARE and state.departures.going:
-        # What it would be reclaimed for may have been planned with pods that leave, as long as they are trusted to.
-        return state.departures.trusts_others_at(now)
+    if reason.code is ReasonCode.FAIR_SHARE:
+        # What it would be reclaimed for may have been planned with pods that leave, as long as they are trusted to. And by time
+        # alone, as a reservation comes near, it may find nothing any more.
+        trusted = state.departures.trusts_others_at(now) if state.departures.going else None
+        checked = now + state.policy.recheck if state.policy.recheck > 0 else None
+        return min((time for time in (trusted, checked) if time is not None), default=None)
     if not limited and reason.code not in _TIMED and not (related and reason.is_capacity):
         return None
     times = [reclaims_from(state, unit), share_due(state, unit)]

@@ -32,7 +32,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     backoff, backoff_limit: first and longest wait in seconds after a refused write.
     searches, search_backoff, search_backoff_limit: so many searches for victims in a row may be in vain before there is
     a rest before the next; the first and the longest in seconds, doubling between.
-    recheck: seconds after which a pod with terms about other pods is tried again, whatever was observed; 0: never.
+    recheck: seconds after which a pod with terms about other pods, or one that is held back for another job, is tried again,
+        whatever was observed; 0: never.
     fair_users: whether among equals in a queue the user who holds least of it goes first.
     share_wait: seconds after which a queue is given its share though a lender is left with less than its own, and for which
     its first job is passed by others that fit where it does not, 0: never.
