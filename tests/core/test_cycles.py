@@ -1,10 +1,13 @@
 """Several preemption reasons: a victim of one does not preempt in return for another, and no unit is blocked by a job that could not preempt it."""
 
+import random
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.api.reasons import Reason, ReasonCode
 from fairlead.core import invariants
 from fairlead.core.actions.conditions import CONDITIONS, Check
@@ -70,6 +73,60 @@ def test_classes_of_any_reach_come_to_rest(kinds, actions, weight, users, alike)
     """A victim for one reason does not preempt in return for another, however many are between."""
     for _ in mixed(kinds, actions, weight, users, alike):
         pass
+
+
+def with_upstream(seed):
+    """Jobs of profile `kubernetes` and others come, one by one; at rest after each. The quotas leave something to borrow."""
+    rnd = random.Random(f"upstream {seed}")
+    tree, weight = rnd.random() < 0.5, rnd.choice([None, 1, 5])
+    queues = [
+        Queue(name, "left" if tree and name in "ab" else "", 0, (QueueResource(GPU, quota, weight=weight),))
+        for name, quota in {"a": 2000, "b": 1000, "c": 3000, "d": None}.items()
+    ]
+    state = cluster([node("n", gpus=8), node("m", gpus=4)], [Queue("left"), *queues])
+    for number in range(14):
+        name, priority, gpus = rnd.choice("abcd"), rnd.randint(0, 2), rnd.choice([1, 1, 2, 4])
+        upstream, members = rnd.random() < 0.4, rnd.choice([1, 1, 1, 2, 3])
+        gang = f"{name}-{number}" if members > 1 and not upstream else ""
+        if gang:
+            state.upsert_group(group(gang, members, name))
+        for index in range(members if gang else 1):
+            profile = {"profile": KUBERNETES_PROFILE} if upstream else {}
+            state.upsert_pod(pod(f"{name}-{number}.{index}", name, priority, gang, gpus=gpus, **profile))
+        play(state)
+        invariants.check(state)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_priorities_across_queues_and_shares_come_to_rest(seed):
+    """Pods of profile `kubernetes` preempt by priority whatever the shares: nobody reclaims what they, or others in turn, take back."""
+    with_upstream(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(150, 4000))
+def test_priorities_across_queues_and_shares_come_to_rest_in_many_worlds(seed):
+    with_upstream(seed)
+
+
+def test_what_is_guaranteed_is_reclaimed_from_pods_of_profile_kubernetes_of_any_priority():
+    """They may not take it back; beyond the quota they would."""
+    queues = [Queue(name, "", 0, (QueueResource(GPU, quota),)) for name, quota in (("a", 4000), ("b", 2000))]
+    state = cluster([node("n", gpus=8)], queues)
+    for number in range(5):
+        state.upsert_pod(pod(f"b-{number}", "b", 5, at="n", profile=KUBERNETES_PROFILE))
+    for number in range(3):
+        state.upsert_pod(pod(f"a-{number}", "a", at="n"))
+    run(state)
+    state.upsert_pod(pod("fourth", "a", created=1.0))
+    [[victim]] = preempted(run(state, 2.0))
+    assert victim.startswith("b-")
+    state.remove_pod(f"uid-{victim}")
+    confirm(state, run(state, 3.0))
+    state.upsert_pod(pod("fifth", "a", created=4.0))
+    assert not preempted(run(state, 5.0))
+    state.upsert_pod(pod("fifth-of-high-priority", "a", 5, created=6.0))
+    assert preempted(run(state, 7.0))
 
 
 def ask_all(state):

@@ -1,200 +1,28 @@
 """What prevents preemption cycles, where several preemption reasons meet.
 
 Each reason alone comes to an end: what was taken for it is not taken back for it. But where classes reach beyond their queue, or
-express work takes from any, one queue may lose to a third for another reason what it took from a second for its share, and so on
-round. So no work is preempted for shares that would come back for another reason, or whose preemption would push on work that
-would; and no unit takes from another queue what a job that waits would take from the unit.
+express work or pods of profile `kubernetes` take from any, one queue may lose to a third for another reason what it took from a
+second for its share, and so on round. So no work is preempted for shares that would come back for another reason, or whose
+preemption would push on work that would; and no unit takes from another queue what a job that waits would take from the unit.
 
-Work is compared by preemption class, all of a queue that is equivalent for preemption as one: there are few, however many run.
+Work is compared by preemption class (`preemption_classes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from fairlead.core.model.charges import Charge, split, sum_of
-from fairlead.core.model.service_classes import ServiceClass
 from fairlead.core.pods.tasks import Task, Unit
+from fairlead.core.preemption.preemption_classes import PreemptionClass, preemption_classes
+from fairlead.core.preemption.protected import may_stay
 from fairlead.core.queues.entitlement import against, beyond_quota, beyond_share
 from fairlead.core.queues.queue_node import PendingClass, QueueNode, pending_class_of
 from fairlead.core.queues.waiting import BlockedBy
 
 if TYPE_CHECKING:
     from fairlead.core.state.cluster import ClusterState
-
-
-class PreemptionClass(NamedTuple):
-    """Work of a queue that is equivalent for preemption.
-
-    preempts: whether it takes from any other; preemptible: whether it may be preempted.
-    """
-
-    queue: QueueNode
-    priority: int
-    level: int
-    service: ServiceClass
-    preempts: bool
-    preemptible: bool
-
-    @property
-    def express(self) -> bool:
-        """Whether it takes from any queue."""
-        return self.level < self.service.express
-
-    @property
-    def far(self) -> bool:
-        """Whether it takes from other queues whatever the shares."""
-        return self.preempts and (self.express or self.service.scope != "Queue")
-
-    def reaches(self, queue: QueueNode) -> bool:
-        """Whether its service class lets it take work of a queue that ranks lower."""
-        return self.queue.within_scope(self.service.scope, queue)
-
-    def outranks(self, other: PreemptionClass) -> bool:
-        """Whether it would take from another class that runs, if it waited, whatever the shares."""
-        if not self.preempts or not other.preemptible or other.priority > self.priority:
-            return False
-        near = self.reaches(other.queue)
-        return (near and other.priority < self.priority) or self.service.preempts_by_service(self.level, other.level, near=near)
-
-
-def preemption_classes(state: ClusterState) -> PreemptionClasses:
-    """What runs and what waits, by preemption class, in this pass."""
-    return state.pass_caches.get(PreemptionClasses)
-
-
-class PreemptionClasses:
-    """What runs and what waits, by preemption class, as things stand in one pass."""
-
-    def __init__(self, state: ClusterState) -> None:
-        self._state = state
-        self._known: dict[tuple[object, ...], PreemptionClass] = {}  # so that what is alike is one object
-        self._running: dict[str, list[PreemptionClass]] = {}
-        self._least: dict[int, Task] = {}  # id of a class -> its smallest that runs
-        self._waiting: dict[str, list[tuple[PreemptionClass, PendingClass, Unit]]] = {}
-        self._wanted: dict[tuple[int, bool], bool] = {}  # (id of a class, whether it is an elastic replica)
-        self._far: dict[str, bool] = {}  # queue -> whether something of it waits that takes from others
-        self._wide: set[str] | None = None
-
-    @property
-    def wide(self) -> set[str]:
-        """The service classes that take from other queues whatever the shares; none where that comes to an end by itself.
-
-        So does express work that all ranks alike: it takes from what is not express, and is not preempted by it.
-        """
-        if self._wide is None:
-            classes = self._state.services.classes
-            far = {name for name, service in classes.items() if service.scope != "Queue"}
-            express = {name for name, service in classes.items() if service.express}
-            if express and not far and len({(classes[name].levels, classes[name].express) for name in express}) == 1:
-                express = express if len(self._priorities()) > 1 else set()
-            self._wide = far | express
-        return self._wide
-
-    def _priorities(self) -> set[int]:
-        """Of all that runs or waits."""
-        queues = self._state.queues.queues.values()
-        running = {each for queue in queues for each, count in queue.priorities.items() if count}
-        firsts = (
-            pending_class.first() for queue in queues for pending_class in queue.pending_classes.values() if pending_class.waiting
-        )
-        return running | {first.priority for first in firsts if first is not None}
-
-    def of(self, task: Task, level: int) -> PreemptionClass:
-        """The class of a task."""
-        key = task.queue, task.pod.priority, level, task.service_class, task.pod.never_preempts
-        found = self._known.get(key)
-        if found is None:
-            service, queue = self._state.services.of(task), self._state.queues.queues[task.queue]
-            found = PreemptionClass(
-                queue, task.pod.priority, level, service, not task.pod.never_preempts, service.mode != "Never"
-            )
-            self._known[key] = found
-        return found
-
-    def of_unit(self, unit: Unit) -> PreemptionClass:
-        """The class of a unit that waits, by its first member and the highest priority in it."""
-        work = self.of(unit.tasks[0], unit.level)
-        return work if work.priority == unit.priority else work._replace(priority=unit.priority)
-
-    def running(self, queue: QueueNode) -> list[PreemptionClass]:
-        """What runs in one queue itself."""
-        found = self._running.get(queue.name)
-        if found is None:
-            level = self._state.services.level
-            found = self._running[queue.name] = []
-            for task in queue.placed.values():
-                work = self.of(task, level(task))
-                least = self._least.get(id(work))
-                if least is None:
-                    found.append(work)
-                if least is None or task.shape.device_milli < least.shape.device_milli:
-                    self._least[id(work)] = task
-        return found
-
-    def least(self, work: PreemptionClass) -> Task:
-        """The smallest task of a class that runs, by devices."""
-        return self._least[id(work)]
-
-    def everywhere(self) -> Iterator[PreemptionClass]:
-        """What runs in any queue."""
-        for _, queue in sorted(self._state.queues.queues.items()):
-            yield from self.running(queue)
-
-    def waiting(self, queue: QueueNode) -> list[tuple[PreemptionClass, PendingClass, Unit]]:
-        """What waits in one queue itself, where, and the first of it."""
-        found = self._waiting.get(queue.name)
-        if found is None:
-            firsts = (
-                (pending_class, pending_class.first())
-                for pending_class in queue.pending_classes.values()
-                if pending_class.waiting
-            )
-            found = [(self.of_unit(first), pending_class, first) for pending_class, first in firsts if first is not None]
-        elif not all(first.alive for _, _, first in found):
-            nexts = (
-                (work, pending_class, first if first.alive else pending_class.first()) for work, pending_class, first in found
-            )
-            found = [(work, pending_class, first) for work, pending_class, first in nexts if first is not None]
-        self._waiting[queue.name] = found
-        return found
-
-    def is_wanted(self, work: PreemptionClass, *, elastic: bool) -> bool:
-        """Whether an unschedulable job would take from work of a class that has begun to run. Asked between passes."""
-        key = id(work), elastic
-        found = self._wanted.get(key)
-        if found is None:
-            rivals = self._unschedulable if elastic or self._any_far else self._of(work.queue.pending_classes.values())
-            found = self._wanted[key] = any(
-                (elastic and each.priority >= work.priority) or each.outranks(work) for each in rivals
-            )
-        return found
-
-    @cached_property
-    def _any_far(self) -> bool:
-        """Whether work of some service class may take from other queues whatever the shares."""
-        return any(service.scope != "Queue" or service.express for service in self._state.services.classes.values())
-
-    @cached_property
-    def _unschedulable(self) -> list[PreemptionClass]:
-        """The classes of all that has no place, each once."""
-        return self._of(self._state.queues.waiting.unschedulable)
-
-    def _of(self, pending_classes: Iterable[PendingClass]) -> list[PreemptionClass]:
-        """The classes of those that have no place, each once."""
-        firsts = (each.first() for each in pending_classes if each.unschedulable is not None)
-        works = (self.of_unit(first) for first in firsts if first is not None)
-        alike = {(each.queue.name, each.priority, each.level, each.service.name, each.preempts): each for each in works}
-        return list(alike.values())
-
-    def waits_far(self, queue: QueueNode) -> bool:
-        """Whether something waits in a queue that takes from others whatever the shares."""
-        found = self._far.get(queue.name)
-        if found is None:
-            found = self._far[queue.name] = any(work.far for work, _, _ in self.waiting(queue))
-        return found
 
 
 def note_bound(state: ClusterState) -> None:
@@ -240,9 +68,12 @@ class Cycle:
         self._classes = preemption_classes(state)
         self._unit = unit
         self._offered = dict(demand)  # what another unit would find in its place
+        self._demand = demand
         self._work = self._classes.of_unit(unit)
+        self._stays: dict[tuple[str, str], bool] = {}  # two queues -> whether the first one's work is protected from the other's
         self._own_classes: list[PreemptionClass] | None = None  # of the unit and its queue
         self._keeps: dict[int, bool] | None = None  # id of a class -> whether it keeps its place
+        self._kept_for: dict[int, Unit] = {}  # id of a class -> what waits, on which it would push
         self._claimants: dict[str, QueueNode | None] = {}
         self._reclaimable: dict[tuple[str, str], tuple[QueueNode | None, bool]] = {}
         self._takers: list[tuple[Unit, Charge]] | None = None
@@ -337,14 +168,34 @@ class Cycle:
         unit = self._unit
         if not work.preempts:
             return False
-        if work.priority != unit.priority or not work.queue.policy.users_reclaim or not self._state.policy.reclaim:
+        users = work.queue.policy.users_reclaim and self._state.policy.reclaim and not work.upstream
+        if work.priority != unit.priority or not users:
             return work.priority > unit.priority
         return first.user != unit.user and work.queue.unit_key(first) < work.queue.unit_key(unit)
 
     def _goes_beyond(self, work: PreemptionClass, demand: Charge) -> bool:
         """Whether a unit of another queue would take its place, whatever the shares or because that queue is within its quota."""
         mine = self._work
-        return work.outranks(mine) or (self._claims(work, demand) and not mine.outranks(work._replace(preemptible=True)))
+        return self._outranks(work, mine) or (
+            self._claims(work, demand) and not self._outranks(mine, work._replace(preemptible=True))
+        )
+
+    def _outranks(self, work: PreemptionClass, other: PreemptionClass) -> bool:
+        """Whether work of a class that waits would take from another, whatever the shares."""
+        return work.outranks(other) and not (work.upstream and self._is_protected(other, work.queue))
+
+    def _is_protected(self, other: PreemptionClass, takers: QueueNode) -> bool:
+        """Whether pods of profile `kubernetes` of a queue may not take work of a class, the unit's or one that runs."""
+        if other.upstream:
+            return False
+        if other.service.mode == "Never":
+            return True
+        key = other.queue.name, takers.name
+        if key not in self._stays:
+            own = other.queue is self._work.queue  # where the unit comes to be, too
+            more = tuple((name, amount if own else 0) for name, amount in self._demand)
+            self._stays[key] = may_stay(self._state, other.queue, more, takers)
+        return self._stays[key]
 
     def keeps(self, task: Task, level: int) -> bool:
         """Whether a task of another queue, on a level of service, keeps its place though this unit's queue deserves more."""
@@ -352,6 +203,8 @@ class Cycle:
         if self._keeps is None:
             self._keeps = self._all_that_keep()
         keeps = self._keeps.get(id(work), False)
+        if (waits := self._kept_for.get(id(work))) is not None:
+            self._blocking.blocked_by = BlockedBy(waits, [task])
         if keeps or not self._unit.tasks[0].pod.elastic or task.pod.elastic:
             return keeps
         return work.preempts and work.priority >= self._work.priority and work.reaches(self._work.queue)
@@ -364,15 +217,15 @@ class Cycle:
         """Whether work preempted for this unit would take from it, or from others of its queue, whatever the shares."""
         if work.express and self.spares(work.priority):
             return True
-        if not work.express and work.service.scope == "Queue":
+        if not work.express and work.service.scope == "Queue" and not work.upstream:
             return False  # the hot path
         if self._own_classes is None:
             self._own_classes = [self._work._replace(preemptible=True), *self._classes.running(self._work.queue)]
-        return any(work.outranks(each) for each in self._own_classes)
+        return any(self._outranks(work, each) for each in self._own_classes)
 
     def _claims(self, work: PreemptionClass, more: Charge = ()) -> bool:
         """Whether work whose queue is within its quota, with so much more, takes from the unit's, which would be over its own."""
-        theirs = self._claimant(work.queue) if work.preempts else None
+        theirs = self._claimant(work.queue) if work.preempts and not work.upstream else None
         names = self._state.queues.fair.contested(theirs, enforce_quota=True) if theirs is not None else ()
         extra = dict(more)
         wanted = [(name, extra.get(name, 0)) for name in names]
@@ -406,6 +259,20 @@ class Cycle:
                 keeping.append(work)
             elif work.preempts:
                 rest.setdefault((work.queue.name, work.far), []).append(work)
+        self._push_on(keeping, rest, keeps)
+        for first, work in self._waiting_upstream():
+            pushing: list[PreemptionClass] = [work]
+            self._push_on(pushing, rest, keeps)
+            self._kept_for.update((id(each), first) for each in pushing[1:])
+        return keeps
+
+    def _push_on(
+        self,
+        keeping: list[PreemptionClass],
+        rest: dict[tuple[str, bool], list[PreemptionClass]],
+        keeps: dict[int, bool],
+    ) -> None:
+        """Find of the rest what could take from what keeps its place, and from that in turn: it is added to both."""
         for each in keeping:  # which grows
             for (name, far), classes in rest.items():
                 if classes and (far or name == each.queue.name or self._is_reclaimable(each, classes[0].queue)):
@@ -414,12 +281,20 @@ class Cycle:
                         keeping += pushing
                         keeps.update((id(work), True) for work in pushing)
                         classes[:] = [work for work in classes if not keeps[id(work)]]
-        return keeps
+
+    def _waiting_upstream(self) -> Iterator[tuple[Unit, PreemptionClass]]:
+        """The pods of profile `kubernetes` that wait, and would take from the unit, or from its queue, once it is placed."""
+        for _, queue in sorted(self._state.queues.queues.items()) if self._state.pods.upstream else ():
+            for work, _, first in self._classes.waiting(queue) if self._classes.waits_far(queue) else ():
+                if work.upstream and self._returns(work):
+                    yield first, work
 
     def _could_take(self, work: PreemptionClass, other: PreemptionClass) -> bool:
         """Whether work of a class that waits could take from another that runs, for any reason."""
-        if work.outranks(other):
+        if self._outranks(work, other):
             return True
+        if work.upstream:
+            return False
         if not other.preemptible or (other.express and not (work.express and work.priority >= other.priority)):
             return False
         if work.queue is other.queue:

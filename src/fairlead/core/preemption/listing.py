@@ -371,6 +371,7 @@ class VictimLists:
             service.name or task.service_class,
             pod.never_preempts,
             pod.elastic,
+            pod.profile if task.gang is None else None,
             not timed or services.time_slice_over(task),
             services.is_preemptible(task) if timed else service.mode != "Never",
             (task.user, task.shape.device_milli, task.shape.cpu) if reclaims else None,

@@ -17,7 +17,8 @@ from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.model.charges import Charge
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption import relief
-from fairlead.core.preemption.cycles import Blocking, Cycle, preemption_classes
+from fairlead.core.preemption.cycles import Blocking, Cycle
+from fairlead.core.preemption.preemption_classes import preemption_classes
 from fairlead.core.preemption.victim import Kind, Victim
 from fairlead.core.queues.entitlement import Entitlement, against, beyond_quota, beyond_share, within_share
 from fairlead.core.queues.queue_node import QueueNode, pending_class_of
@@ -68,7 +69,7 @@ class PreemptionPolicy:
         self.demand: Charge = queues.tree.asked_together(core)
         self._asked = frozenset(name for name, _ in self.demand)
         self.express = unit.level < self.service.express
-        self._wide = bool(preemption_classes(state).wide)  # else queues take from each other for shares only
+        self._wide = preemption_classes(state).cross  # else queues take from each other for shares only
         self._reclaims = self.queue.policy.users_reclaim and state.policy.reclaim
         self._amount = _amounts(core) if self._reclaims else (0, 0)
         self._entitled: bool | None = None

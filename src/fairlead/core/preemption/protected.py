@@ -47,6 +47,21 @@ def unprotected(state: ClusterState, tasks: Iterable[Task]) -> list[Task]:
     return free
 
 
+def may_stay(state: ClusterState, queue: QueueNode, demand: Charge, takers: QueueNode) -> bool:
+    """Whether a queue, or one above it, holds no more than its quota of what is asked for with so much more.
+
+    takers: the queue of those who would take it. What comes in their place leaves those above both as they are.
+    """
+    asked = [name for name, _ in demand]
+    devices = [name for name in asked if split(name)[0] in state.nodes.gpu_resources]
+    for node in queue.path:
+        more = [(name, amount) for name, amount in demand if node.quota.get(name) and name in (devices or asked)]
+        beside = node not in takers.path
+        if more and all(node.used.get(name, 0) + beside * amount <= node.quota[name] for name, amount in more):
+            return True
+    return False
+
+
 def _within(state: ClusterState, node: QueueNode, task: Task, charge: Charge, taken: Taken) -> bool:
     """Whether a queue holds no more than its quota of what a task asks for, without what is preempted already."""
     if not node.quota:

@@ -19,8 +19,9 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.core import allocation
 from fairlead.core.pods.tasks import Task, TaskState, Unit
 from fairlead.core.preemption.claimants import claimants
-from fairlead.core.preemption.cycles import Blocking, preemption_classes
+from fairlead.core.preemption.cycles import Blocking
 from fairlead.core.preemption.policy import PreemptionPolicy, share_due
+from fairlead.core.preemption.preemption_classes import preemption_classes
 from fairlead.core.preemption.removal import Removal
 from fairlead.core.preemption.search import preempt
 from fairlead.core.preemption.trial import Trial, goes_beyond

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from fairlead.core.model.arrays import Mask
 from fairlead.core.model.causes import PreemptionReason
 from fairlead.core.pods.tasks import TaskState
-from fairlead.core.preemption.cycles import preemption_classes
 from fairlead.core.preemption.listing import VictimLists
 from fairlead.core.preemption.planned_victims import PlannedVictims
 from fairlead.core.preemption.policy import PreemptionPolicy, may_lend
+from fairlead.core.preemption.preemption_classes import preemption_classes
 from fairlead.core.preemption.victim import Kind, Order, Preemptible
 
 if TYPE_CHECKING:

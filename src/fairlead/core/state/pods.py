@@ -6,6 +6,7 @@ from functools import partial
 
 import msgspec
 
+from fairlead.api.names import KUBERNETES_PROFILE
 from fairlead.core.model.pods import DeviceNeed, Pod
 from fairlead.core.model.units import WHOLE
 from fairlead.core.nodes import claim_needs
@@ -19,7 +20,8 @@ from fairlead.core.state.unread import counted, last_readable
 class Pods:
     """Takes in pods that come, change and go.
 
-    elastic: UIDs of pods that their gangs can do without. nominated: node -> waiting tasks for which it was cleared, by UID.
+    elastic: UIDs of pods that their gangs can do without; upstream: of those of profile `kubernetes`. nominated: node -> waiting
+    tasks for which it was cleared, by UID.
     newly_bound: pods that were bound since the last pass began; only from then on may they be preempted. left: UIDs of the owners
     of pods that are gone since the last pass began.
     """
@@ -38,6 +40,7 @@ class Pods:
         self._evictions = parts.evictions
         self.finished = FinishedPods()
         self.elastic: set[str] = set()
+        self.upstream: set[str] = set()
         self.nominated: dict[str, dict[str, Task]] = {}
         self._nominated_on: dict[str, str] = {}  # UID -> where in that
         self.newly_bound: list[Task] = []
@@ -153,8 +156,7 @@ class Pods:
         tables.add(task)
         if pod.owner:
             tables.owned.add(pod.uid, pod.owner)
-        if pod.elastic:
-            self.elastic.add(pod.uid)
+        self._note_kind(pod)
         if pod.ours and pod.group:
             self._join(task)
         if tables.census.active:
@@ -187,6 +189,13 @@ class Pods:
             return
         if (new is not None and partners.is_contested(new, row)) or (new is None and partners.has_strangers(row)):
             self._placement.seat_again(row)
+
+    def _note_kind(self, pod: Pod) -> None:
+        """One came that its gang can do without, or that is placed by the rules of kube-scheduler."""
+        if pod.elastic:
+            self.elastic.add(pod.uid)
+        if pod.profile == KUBERNETES_PROFILE and pod.ours:
+            self.upstream.add(pod.uid)
 
     def _join(self, task: Task) -> None:
         """A pod is a member of a gang."""
@@ -301,6 +310,7 @@ class Pods:
                 del tables.gangs[gang.key]
             return
         self.elastic.discard(uid)
+        self.upstream.discard(uid)
         row, shares = task.row, tables.nodes.partners.active and task.shape.gpus and task.shape.gpu_milli < WHOLE
         if shares:
             self._neighbours.leaves(task)

@@ -98,6 +98,7 @@ class StateRecovery:
         self._tables.census.applicants.discard(uid)
         self._tables.queues.accounts.forget_debt(uid)
         self._pods.elastic.discard(uid)
+        self._pods.upstream.discard(uid)
         self._bound.unread.forget(uid)
         self._belonging.forget(uid)
         self._tables.services.forget(uid)
