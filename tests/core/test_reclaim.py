@@ -117,6 +117,19 @@ def test_a_pod_that_began_earlier_than_it_was_bound_may_go_earlier(limit, decisi
     assert [type(each) for each in run(state, 1300.0) if isinstance(each, Preempt | Evict)] == [decision]
 
 
+@pytest.mark.parametrize("held", [{"min_runtime": 600.0}, {"levels": (600.0,), "checkpoint_interval": 60.0}])
+def test_a_pod_that_began_so_much_earlier_that_it_may_go_at_once_goes(held):
+    state = cluster([node("n", gpus=1)], [queue("owner", quota=1), queue("guest")], reclaim="levels" not in held)
+    state.upsert_class(ServiceClass("held", **held))
+    state.upsert_pod(pod("guest", queue="guest", service_class="held"))
+    confirm(state, run(state, 1000.0))
+    like = {"queue": "guest", "service_class": "held"} if "levels" in held else {"queue": "owner"}
+    state.upsert_pod(pod("mine", created=1001.0, **like))
+    assert not preempted(run(state, 1001.0))
+    state.upsert_pod(pod("guest", queue="guest", service_class="held", at="n", started=300.0))
+    assert preempted(run(state, 1002.0)) == [["guest"]]
+
+
 def test_a_class_may_reach_beyond_its_queue():
     queues = [queue("top"), queue("mine", parent="top"), queue("near", parent="top"), queue("far")]
     for scope, victim in (("Queue", None), ("Parent", "near"), ("Cluster", "far")):

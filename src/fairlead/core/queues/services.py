@@ -92,6 +92,11 @@ class Services:
         service = self.of(task)
         return not service.time_slice or service.ends_time_slice(self.now - self.works_since(task))
 
+    def preemptibility(self, task: Task) -> tuple[bool, bool, int]:
+        """What decides who may preempt a task that runs, as of now: whether it may be at all, its time slice, and its level."""
+        level = self.of(task).level(self.attained.of(task, self.now))
+        return self.is_preemptible(task), self.time_slice_over(task), level
+
     def level(self, task: Task) -> int:
         """On which level of attained service a task that runs, with its gang, is now."""
         service = self.of(task)

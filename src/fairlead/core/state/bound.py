@@ -174,7 +174,7 @@ class BoundPods:
             tables.nodes.changes.touch(row)
             tables.nodes.gained.add(row)
         other, limited = pod.service_class != task.pod.service_class, pod.time_limit != task.pod.time_limit
-        earlier = pod.started is not None and pod.started != task.pod.started and pod.started < begun(task)
+        preemptibility = self._preemptibility_before(task, pod)
         if task.gang is not None and (pod.bound, pod.starting, pod.terminating) != (
             task.pod.bound,
             task.pod.starting,
@@ -190,8 +190,8 @@ class BoundPods:
             tables.queues.accounts.reclassify(task)
         if limited and task.state is TaskState.BOUND:
             tables.services.runs(task)
-        elif earlier and task.state is TaskState.BOUND:
-            tables.services.began_earlier(task)
+        elif preemptibility is not None:
+            self._began_earlier(task, preemptibility)
         if changed:
             old = task.ranking
             task.reshape(self.ranking(pod))
@@ -200,6 +200,19 @@ class BoundPods:
             tables.pairs.add(task.shape, row, 1, leaving=task.pod.terminating)
         if tables.census.active:
             tables.census.touch(task)
+
+    def _preemptibility_before(self, task: Task, pod: Pod) -> tuple[bool, bool, int] | None:
+        """Who may preempt a pod, where by its newer view it began earlier than was assumed; else None."""
+        if pod.started is None or pod.started == task.pod.started or pod.started >= begun(task):
+            return None
+        return self._tables.services.preemptibility(task)
+
+    def _began_earlier(self, task: Task, preemptibility: tuple[bool, bool, int]) -> None:
+        """By a newer view. preemptibility: who might preempt it by the one before."""
+        if task.state is TaskState.BOUND:
+            self._tables.services.began_earlier(task)
+            if task.row >= 0 and self._tables.services.preemptibility(task) != preemptibility:
+                self._tables.nodes.gained.add(task.row)
 
     def _changed_hands(self, task: Task, pod: Pod) -> Pod:
         """A pod that has a node is another user's, or of another priority: accounts follow; a victim's stay as they are."""
