@@ -22,6 +22,7 @@ from fairlead.cluster.simulated.faults import FaultPlan
 from fairlead.cluster.simulated.resources import CLAIMS, SLICES
 from fairlead.scheduler.core_loop import Recorder
 from fairlead.scheduler.decision_log import LogWriter
+from fairlead.simulation.administrators import Administrators
 from fairlead.simulation.audit import LATE, Auditor
 from fairlead.simulation.device_audit import DeviceAuditor
 from fairlead.simulation.device_storms import DeviceStorms
@@ -35,6 +36,7 @@ from fairlead.simulation.schedulers import POLICY, Schedulers
 from fairlead.simulation.storms import Storms
 from fairlead.simulation.tenants import Tenants
 from fairlead.simulation.users import Users
+from fairlead.simulation.windows import WindowJudge
 from fairlead.simulation.workload import TEAMS, Job, crowded
 from fairlead.simulation.world import POOLS, Process, World
 
@@ -50,7 +52,8 @@ _DRAIN = 96 * _HOUR  # in which whatever was submitted must come to its end, in 
 class Outcome(msgspec.Struct):
     """What a run came to. digest: equal for equal runs. devices: counts of claims and drivers, where nodes have devices.
 
-    neighbours: counts of what concerns those beside a pod, on days that have any of it.
+    neighbours: counts of what concerns those beside a pod, on days that have any of it. windows: how many bindings were judged
+    by windows that administrators had reserved.
     """
 
     seed: int
@@ -69,6 +72,7 @@ class Outcome(msgspec.Struct):
     wall_seconds: float
     devices: dict[str, int] = {}
     neighbours: dict[str, int] = {}
+    windows: int = 0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +156,12 @@ class Run:
         self.storms = Storms(self.world, self.auditor, self.random, self.plan)
         self.device_storms = DeviceStorms(self.world, seed, self.storms.afterwards, self.auditor.disturbed)
         self.neighbours = NeighbourStorms(self.world, self.plan_of_neighbours, self.storms.afterwards)
+        self.administrators: Administrators | None = None
+        self.window_judge: WindowJudge | None = None
+        if Administrators.strike_on(seed):
+            alone = not self.plan_of_neighbours.any
+            self.administrators = Administrators(self.world, seed, self.auditor, self.storms.afterwards, relabels=alone)
+            self.window_judge = WindowJudge(self.world, self.auditor, self.schedulers.latest)
         self.agents: Agents | None = None
         self.neighbour_auditor: NeighbourAuditor | None = None
         if self.plan_of_neighbours.any:
@@ -218,6 +228,7 @@ class Run:
             wall_seconds=time.perf_counter() - begun,
             devices=self._devices(),
             neighbours=self._neighbours(),
+            windows=self.window_judge.judged if self.window_judge is not None else 0,
         )
 
     def _devices(self) -> dict[str, int]:
@@ -304,6 +315,7 @@ class Run:
         """Everything goes wrong for a while, then all of it is repaired."""
         of_devices = self.device_storms.strikes() if self.settings.devices else []
         others = [*self.schedulers.strikes(), *self.users.strikes(), *of_devices, *self.neighbours.strikes()]
+        others += self.administrators.strikes() if self.administrators is not None else []
         await self.storms.rage(_STORM, others, self._until)
         if self.process.ended or self.process.partition.cut:
             self.process.partition.cut = False

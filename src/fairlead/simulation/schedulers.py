@@ -53,6 +53,10 @@ class Schedulers:
         await asyncio.sleep(0.0)
         process.core.after_pass = lambda: self._auditor.walk(process)
 
+    def latest(self) -> float:
+        """The time by that clock which is most ahead, of the last ones: what one has decided may be written after its end."""
+        return max(process.client.clock() for process in self.processes[-3:])
+
     def account(self, process: Process) -> None:
         """Count what one did, before it ends."""
         if process.scheduler is not None:
