@@ -83,6 +83,7 @@ def _definition(kind: Kind) -> dict[str, Any]:
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
+                    **({"selectableFields": [{"jsonPath": path} for path in kind.selectable]} if kind.selectable else {}),
                     "additionalPrinterColumns": [
                         {"name": name, "type": type_, "jsonPath": path} for name, type_, path in kind.columns
                     ]

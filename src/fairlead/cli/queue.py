@@ -16,13 +16,14 @@ from fairlead.cli.connection import IntervalOption, KubeconfigOption, NamespaceO
 from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Output, OutputOption
+from fairlead.cli.without_pods import AIJOB, WithoutPods
 from fairlead.cluster import views
 from fairlead.cluster.reported import why_waiting
 from fairlead.cluster.times import seconds
 from fairlead.core.model.groups import Target
 from fairlead.core.model.pods import Pod
 from fairlead.core.model.units import WHOLE
-from fairlead.scheduler.overview.rows import Job, Others, State, Why, suspended
+from fairlead.scheduler.overview.rows import Job, Others, State, Why, suspended, waits
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -54,24 +55,27 @@ def queue(
     interval: IntervalOption = 2.0,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Running and pending jobs, gangs and single pods: where they run, or why they wait."""
+    """Running and pending jobs, gangs and single pods: where they run, or why they wait. AIJobs without pods, too."""
+    podless = WithoutPods(namespace)
 
     def chosen(known: list[Job], now: float, others: list[Others]) -> Shown:
         found = [
             job for job in known if namespace in ("", job.namespace) and name in ("", job.queue) and state in (None, job.state)
         ]
         if start:
-            waiting = [job for job in found if job.state in (State.PENDING, State.SUSPENDED)]
+            waiting = [job for job in found if waits(job)]
             found = sorted(waiting, key=lambda job: (job.expected_start is None, job.expected_start or 0.0))
         counted = [each for each in others if name in ("", each.queue)]
         return partial(_data, found, counted, now), lambda: with_others(_table(found, now, starts=start), counted)
 
     async def by_leader(leader: Leader, now: float) -> Shown | None:
+        await podless.read(leader)
         rows = await leader.jobs(namespace, name)
-        return chosen(in_order(rows), now, leader.others) if rows is not None else None
+        return chosen(in_order(rows + podless.beside(rows, now)), now, leader.others) if rows is not None else None
 
     def view_of(snapshot: Snapshot) -> Shown:
-        return chosen(jobs(snapshot), snapshot.now, [])
+        known = jobs(snapshot)
+        return chosen(in_order(known + podless.beside(known, snapshot.now)), snapshot.now, [])
 
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
 
@@ -127,9 +131,10 @@ def jobs(snapshot: Snapshot) -> list[Job]:
 
 def in_order(found: list[Job]) -> list[Job]:
     """Jobs as they are shown: those that run first."""
-    order = {State.RUNNING: 0, State.STARTING: 1, State.ENDING: 2, State.SUSPENDED: 3, State.PENDING: 3}
+    order = {State.RUNNING: 0, State.STARTING: 1, State.ENDING: 2}  # else: they wait
     return sorted(
-        found, key=lambda job: (order[job.state], -job.priority, job.started_at or job.submitted_at, job.namespace, job.name)
+        found,
+        key=lambda job: (order.get(job.state, 3), -job.priority, job.started_at or job.submitted_at, job.namespace, job.name),
     )
 
 
@@ -262,6 +267,7 @@ STYLES = {
     State.ENDING: "magenta",
     State.PENDING: "yellow",
     State.SUSPENDED: "blue",
+    State.RESTARTING: "yellow",
 }
 
 
@@ -286,15 +292,15 @@ def _table(found: list[Job], now: float, *, starts: bool) -> Listing:
     for job in found:
         where = nodes_shown(job.nodes) + (f", kept: {nodes_shown(job.spares)}" if job.spares else "")
         if job.reason is not None:
-            where = f"({job.reason.code}) {job.reason.message}"
+            where = f"({job.reason.code}) {job.reason.message}" if job.reason.code else job.reason.message
         rows.append(
             [
                 f"{job.namespace}/{job.name}",
                 job.queue,
                 states[job.state],
-                f"{job.running}/{job.pods}" if job.state not in (State.PENDING, State.SUSPENDED) else str(job.pods),
+                f"{job.running}/{job.pods}" if not waits(job) else str(job.pods),
                 f"{job.gpus:g}",
-                str(job.priority),
+                str(job.priority) if job.kind != AIJOB else "-",
                 span(age(job, now)),
                 *((_when(job, now),) if starts else ()),
                 where,

@@ -17,7 +17,8 @@ from fairlead.cli.listing import Column, Listing
 from fairlead.cli.nodes import lines
 from fairlead.cli.output import Output, OutputOption, fail
 from fairlead.cli.queue import STYLES, age, in_order, jobs, members_of, nodes_shown, with_others
-from fairlead.scheduler.overview.rows import Job, NodeLine, Others, State
+from fairlead.cli.without_pods import WithoutPods
+from fairlead.scheduler.overview.rows import Job, NodeLine, Others, State, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,32 +92,44 @@ def top(
         first = msgspec.structs.replace(found, jobs=found.jobs[:limit])
         return first, _drawn(first, others)
 
+    podless = WithoutPods()
+
     def view_of(snapshot: Snapshot) -> tuple[Top, Group]:
-        return shown(summary(snapshot, _measured(prometheus) if prometheus else {}, namespace, sort), [])
+        return shown(summary(snapshot, _measured(prometheus) if prometheus else {}, namespace, sort, podless), [])
 
     async def by_leader(leader: Leader, now: float) -> tuple[Top, Group] | None:
+        await podless.read(leader)
         if prometheus:
             return None  # utilization is measured by pod, and the leader lists jobs
         nodes, rows = await leader.nodes(), await leader.jobs()
         if nodes is None or rows is None:
             return None
-        found = _summary(nodes, in_order(rows), now, lambda _: None, {}, namespace, sort)
+        known = in_order(rows + podless.beside(rows, now))
+        found = _summary(nodes, known, now, lambda _: None, {}, namespace, sort)
         return shown(_with_others(found, leader.others), leader.others)
 
     watch = not once and output is Output.TABLE
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader, namespace=namespace)
 
 
-def summary(snapshot: Snapshot, measured: Mapping[tuple[str, ...], float], namespace: str = "", sort: Sort = Sort.GPUS) -> Top:
-    """What is used and wanted. measured: (namespace, pod) -> percent."""
-    pods = members_of(snapshot)
+def summary(
+    snapshot: Snapshot,
+    measured: Mapping[tuple[str, ...], float],
+    namespace: str = "",
+    sort: Sort = Sort.GPUS,
+    podless: WithoutPods | None = None,
+) -> Top:
+    """What is used and wanted. measured: (namespace, pod) -> percent; podless: AIJobs that may have no pods."""
+    pods, known = members_of(snapshot), jobs(snapshot)
+    if podless is not None:
+        known += podless.beside(known, snapshot.now)
 
     def use(job: Job) -> float | None:
         members = pods.get((job.kind, job.namespace, job.name), [])
         found = [measured[key] for view, _ in members if (key := (job.namespace, view.metadata.name)) in measured]
         return round(sum(found) / len(found), 1) if found else None
 
-    return _summary(lines(snapshot), jobs(snapshot), snapshot.now, use, measured, namespace, sort)
+    return _summary(lines(snapshot), known, snapshot.now, use, measured, namespace, sort)
 
 
 def _summary(
@@ -150,7 +163,7 @@ def _summary(
         Sort.TIME: lambda job: (-job.seconds,),
         Sort.USE: lambda job: (job.use is None, job.use if job.use is not None else 0.0, -job.gpus),
     }
-    waiting = [job for job in known if job.state in (State.PENDING, State.SUSPENDED)]
+    waiting = [job for job in known if waits(job)]
     uses = list(measured.values())
     return Top(
         gpus=sum(node.gpus for node in nodes),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tests.contract.cases.common import (
+    AI_JOBS,
     CMS,
     GROUPS,
     LEASES,
+    MERGE,
     NS,
     PODS,
     bind,
@@ -94,6 +96,23 @@ def fields_select_pods_by_node_and_phase(api):
 @case
 def fields_that_cannot_be_selected_by_are_400(api):
     api.get(f"{PODS}?fieldSelector=spec.colour=red").no(400, "BadRequest", "field label not supported: spec.colour")
+
+
+@case
+def fields_of_custom_objects_select_where_their_definition_lists_them(api):
+    body = {
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "AIJob",
+        "spec": {"roles": [{"name": "w", "template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}}]},
+    }
+    for index in range(3):
+        metadata = {"name": f"{api.name}-{index}", "labels": {"case": api.name}}
+        api.post(AI_JOBS, {**body, "metadata": metadata}).ok(201)
+    api.patch(f"{AI_JOBS}/{api.name}-1/status", {"status": {"phase": "Running"}}, MERGE).ok()
+    of_case = f"{AI_JOBS}?labelSelector=case={api.name}&fieldSelector="
+    assert names_of(api.get(f"{of_case}status.phase=Running").ok()) == ["1"]
+    assert names_of(api.get(f"{of_case}status.phase!=Running,status.phase!=Failed").ok()) == ["0", "2"]
+    api.get(f"{of_case}spec.queue=a").no(400, "BadRequest", "field label not supported: spec.queue")
 
 
 @case

@@ -342,6 +342,7 @@ AI_JOB = Kind(
         ("Running", "integer", ".status.running"),
         ("Restarts", "integer", ".status.restarts"),
     ),
+    selectable=(".status.phase",),
     rules=(
         ("self.roles.all(r, self.roles.exists_one(s, s.name == r.name))", "roles must have different names"),
         (

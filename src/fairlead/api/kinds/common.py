@@ -213,7 +213,7 @@ class Metadata(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True,
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """How one of our kinds is served by the API server."""
+    """How one of our kinds is served by the API server. selectable: paths of fields that field selectors may name."""
 
     kind: str
     plural: str
@@ -224,3 +224,4 @@ class Kind(msgspec.Struct, frozen=True):
     status: type[Any]
     columns: tuple[tuple[str, str, str], ...]
     rules: tuple[tuple[str, str], ...] = ()
+    selectable: tuple[str, ...] = ()

@@ -107,7 +107,7 @@ class Subresource(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One served resource. model: typed fields of a built-in kind; schema, columns: of a custom one.
+    """One served resource. model: typed fields of a built-in kind; schema, columns, selectable: of a custom one.
 
     table: the name of its table in the store.
     """
@@ -125,6 +125,7 @@ class Resource(msgspec.Struct, frozen=True):
     model: type[Any] | None = None
     schema: dict[str, Any] | None = None
     columns: tuple[dict[str, Any], ...] = ()
+    selectable: frozenset[str] = frozenset()
     table: str = ""
 
     def __post_init__(self) -> None:
@@ -227,6 +228,7 @@ def custom(definition: dict[str, Any]) -> Iterator[Resource]:
             None,
             version.get("schema", {}).get("openAPIV3Schema", {}),
             tuple(version.get("additionalPrinterColumns", ())),
+            frozenset(each["jsonPath"].removeprefix(".") for each in version.get("selectableFields") or ()),
         )
 
 

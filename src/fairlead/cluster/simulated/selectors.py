@@ -89,8 +89,11 @@ def _expression(expression: Mapping[str, Any], found: Labels) -> bool:
     }.get(str(operator), False)
 
 
-def fields(text: str, table: str) -> Callable[[Mapping[str, Any]], bool] | None:
-    """A field selector from a query string. Raises `StatusError` for fields that cannot be selected by."""
+def fields(text: str, table: str, selectable: frozenset[str] = frozenset()) -> Callable[[Mapping[str, Any]], bool] | None:
+    """A field selector from a query string. selectable: what a CustomResourceDefinition adds to the fields of its kind.
+
+    Raises `StatusError` for fields that cannot be selected by.
+    """
     if not text.strip():
         return None
     wanted: list[tuple[str, str, bool]] = []
@@ -99,7 +102,7 @@ def fields(text: str, table: str) -> Callable[[Mapping[str, Any]], bool] | None:
         if not operator:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         path = _REGARDING.get(path.strip(), path.strip()) if table == "events" else path.strip()
-        if path not in ("metadata.name", "metadata.namespace") and path not in _FIELDS.get(table, ()):
+        if path not in ("metadata.name", "metadata.namespace") and path not in selectable and path not in _FIELDS.get(table, ()):
             if table in _FIELDS or table.partition("/")[0] not in _PLAIN_GROUPS:
                 raise bad_request(f"field label not supported: {path}")
             raise bad_request(f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"')

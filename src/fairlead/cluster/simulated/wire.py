@@ -135,7 +135,7 @@ class Wire:
         return Selection(
             target.namespace if target.resource.namespaced else None,
             selectors.labels(query.get("labelSelector", "")),
-            selectors.fields(query.get("fieldSelector", ""), target.resource.table),
+            selectors.fields(query.get("fieldSelector", ""), target.resource.table, target.resource.selectable),
         )
 
     def _list(self, form: Form, target: Target, query: Mapping[str, str]) -> Reply:

@@ -21,6 +21,7 @@ class State(StrEnum):
     RUNNING = "Running"
     ENDING = "Ending"
     SUSPENDED = "Suspended"
+    RESTARTING = "Restarting"
 
 
 class Why(msgspec.Struct, frozen=True, gc=False):
@@ -31,7 +32,9 @@ class Why(msgspec.Struct, frozen=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """One job: a pod group, or a pod of its own. gpus: what all its pods ask for; times in seconds since the epoch.
+    """One job: a pod group, a pod of its own, or an AIJob that has no pods now. gpus: what all its pods ask for.
+
+    Times are in seconds since the epoch.
 
     expected_start: of a job that waits, as things stand; null where it is not foreseen. earliest_start, latest_start: it starts
     between them in eight cases of ten. spares: the node of each place that is reserved for its members beside them.
@@ -55,6 +58,11 @@ class Job(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=Fa
     earliest_start: float | None = None
     latest_start: float | None = None
     spares: list[str] = []
+
+
+def waits(job: Job) -> bool:
+    """Whether none of its pods has a node."""
+    return not job.nodes and job.state not in (State.RUNNING, State.ENDING)
 
 
 class Others(msgspec.Struct, frozen=True, rename="camel"):
