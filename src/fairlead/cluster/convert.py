@@ -418,7 +418,12 @@ def group(view: views.PodGroup) -> Group:
         chosen=alternatives.chosen(view),
         spares=tuple(view.status.spares.nodes or ()) if view.status is not None and view.status.spares is not None else (),
         followers=followers.read(view, lambda each: pod(each, "")),
+        failed=view.status is not None and view.status.phase == "Failed",
+        ended=ended if (ended := (metadata.annotations or {}).get(names.ENDED_ANNOTATION, "")) in _ENDS else "",
     )
+
+
+_ENDS = ("Failed", "Succeeded")
 
 
 def _failed_starts(status: views.PodGroupStatus | None) -> FailedStarts | None:

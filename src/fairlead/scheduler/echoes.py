@@ -54,7 +54,7 @@ class Echoes:
                 # What survives a restart is read once, by the scheduler that begins; after that it is this one's own.
                 about = msgspec.structs.replace(about, usage=None, run_times=(), forecasts=())
             elif isinstance(about, Group):
-                about = msgspec.structs.replace(about, completed=None, failed_starts=None)  # likewise
+                about = msgspec.structs.replace(about, completed=None, failed_starts=None, failed=False)  # likewise
             known = self._observed.get(key) == about
             self._observed[key] = about
             return known

@@ -103,7 +103,8 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     ours: whether this release serves its queue, and so writes its status. closeness: where on the network its members are to be.
     choices: the forms in which its job may run, in order of preference; current: (index, pool) of the one that its pods have.
     chosen: the form that was chosen last, as last written. spares: the nodes of its spare places, as last written.
-    followers: pods that are created after its members and need places in their domains.
+    followers: pods that are created after its members and need places in their domains. failed: whether that was last written.
+    ended: how its AIJob has ended, `Failed` or `Succeeded`, where the operator reports it; empty: it does not.
     """
 
     namespace: str
@@ -128,6 +129,8 @@ class Group(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     chosen: Chosen | None = None
     spares: tuple[str, ...] = ()
     followers: tuple[Followers, ...] = ()
+    failed: bool = False
+    ended: str = ""
 
     @property
     def key(self) -> str:

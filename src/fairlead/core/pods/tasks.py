@@ -318,7 +318,7 @@ def note_reported(task: Task, reason: Reason) -> bool:
 class Gang:
     """The pods that carry one pod-group label, and the PodGroup if there is one."""
 
-    __slots__ = ("completions", "failed_starts", "fault_at", "group", "key", "reason", "tasks")
+    __slots__ = ("completions", "failed", "failed_starts", "fault_at", "group", "key", "reason", "tasks")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -328,6 +328,7 @@ class Gang:
         self.reason: Reason | None = None
         self.completions: Completions | None = None
         self.failed_starts: FailedStarts | None = None
+        self.failed = False  # a member failed, and none has come since
 
     def placed(self) -> list[Task]:
         """Members that have a node and stay: one that is on its way out is no member any more."""
@@ -359,6 +360,17 @@ class Gang:
     def succeeded(self) -> int:
         """How many members have run to their end."""
         return self.completions.total if self.completions is not None else 0
+
+    @property
+    def end(self) -> str:
+        """How it has ended, `Succeeded` or `Failed`, if no member is left and it has; else empty."""
+        if self.group is None or len(self.tasks) != len(self.spares_of()):
+            return ""
+        if self.group.ended:
+            return self.group.ended
+        if self.succeeded and not self.needed:
+            return "Succeeded"
+        return "Failed" if self.failed else ""
 
     @property
     def needed(self) -> int:

@@ -337,6 +337,7 @@ class ClusterState:
         if gang.group is None:
             self.pods.finished.read(gang, group)
             self.starts.read(gang, group.failed_starts)
+            gang.failed = group.failed and not gang.tasks
         group = self.belonging.group(gang, group)
         before, gang.group = gang.group, group
         if before != group:

@@ -204,6 +204,7 @@ class Pods:
         needed = gang.needed
         if not pod.spare:
             self.finished.comes(gang, pod)
+            gang.failed = False
         gang.tasks[pod.uid] = task
         if gang.needed != needed:
             self._tables.unsettle(gang)  # a new run: members of the one before may be too few, also if this pod cannot even wait
@@ -292,6 +293,7 @@ class Pods:
     def _finish(self, pod: Pod, task: Task | None) -> None:
         """A pod has ended. A member of a gang that succeeded counts as one that runs."""
         ran = task is not None and task.state in PLACED
+        stopped = pod.terminating or (task is not None and (task.pod.terminating or task.state is TaskState.EVICTING))
         if task is not None and task.shape.spec.paired:
             self._neighbours.ended(pod, task)
         self.remove(pod.uid)
@@ -299,6 +301,8 @@ class Pods:
             gang = self._tables.gang(pod.namespace, pod.group)
             self.finished.add(gang, pod, watched=ran)
             self._tables.unsettle(gang)
+        elif ran and task is not None and task.gang is not None and not stopped and not pod.spare:
+            task.gang.failed = True
 
     def remove(self, uid: str) -> None:
         """A pod is gone or has finished: what it held is free, and what waited for that may start."""

@@ -90,6 +90,19 @@ class Writer:
         annotations = {names.PAUSED_ANNOTATION: "true" if job.spec.suspend else None}
         await self._patch(_group_path(job), {"metadata": {"annotations": annotations}})
 
+    async def write_end(self, job: AIJob, known: views.PodGroup | None) -> None:
+        """Report to the scheduler how a job has ended where its pods were deleted before they ended: at its time limit, or
+        because others of its members had succeeded. known: its PodGroup.
+        """
+        if known is None or job.spec.array is not None or job.status is None or not over(job):
+            return
+        phase = job.status.phase
+        if phase == "Succeeded" and job.spec.success_policy is None:
+            return
+        written = (known.metadata.annotations or {}).get(names.ENDED_ANNOTATION)
+        if written != phase and owned(known.metadata.owner_references, job):
+            await self._patch(_group_path(job), {"metadata": {"annotations": {names.ENDED_ANNOTATION: phase}}})
+
     async def resize_group(self, job: AIJob, known: views.PodGroup | None, record: Record) -> None:
         """A job's roles may change while it runs, or is suspended: its gang follows, and its PodGroup with it."""
         if job.spec.array is not None:

@@ -118,6 +118,4 @@ class GroupReports:
     def _phase(self, gang: Gang, bound: int) -> str:
         if gang.key in self._state.suspended.targets:
             return "Suspended"
-        if gang.succeeded and not gang.needed and len(gang.tasks) == len(gang.spares_of()):
-            return "Succeeded"
-        return "Scheduled" if bound >= gang.needed else "Pending"
+        return gang.end or ("Scheduled" if bound >= gang.needed else "Pending")
