@@ -305,7 +305,7 @@ def test_spoiled_questions_are_answered_or_refused_and_never_fail(seed):
     worlds = Worlds(seed)
     objects = worlds.objects()
     codes = Counter()
-    for _ in range(60):
+    for _ in range(80):
         body = json.loads(msgspec.json.encode({"spec": worlds.question(objects)}))
         body = spoiled(draw, body)
         found = played(body, objects)

@@ -227,6 +227,14 @@ def test_the_class_of_an_aijobs_type_and_the_elements_of_an_array_count():
         (ai_job(suspend=True), "suspended"),
         (ai_job(array={"indexes": "9-1"}), "ends before it begins"),
         ({"kind": "Cake", "metadata": {"name": "c"}}, "known are AIJob, "),
+        ({**ai_job(), "apiVersion": "batch/v1"}, "apiVersion 'batch/v1' has no such kind, write fairlead.dev/v1alpha1"),
+        ({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "p"}}, "Pod 'p': apiVersion 'v2' has no such kind, write v1"),
+        (ai_job(queu="vision"), "unknown field 'spec.queu'; it is 'queue' there"),
+        (ai_job(restart={"limits": 3}), "unknown field 'spec.restart.limits'; it is 'limit' there"),
+        ({**made.pod("p"), "status": {"phases": "Running"}}, "unknown field 'status.phases'; it is 'phase' there"),
+        (made.pod("p", nodeSelectors={"a": "b"}), "unknown field 'spec.nodeSelectors'; it is 'nodeSelector' there"),
+        (made.pod("p", nothing_like_it=1), "unknown field 'spec.nothing_like_it'; known there: activeDeadlineSeconds, "),
+        (made.queue("q") | {"spec": {"resources": [{"name": "cpu", "quotas": 1}]}}, r"'spec.resources\[0\].quotas'"),
     ],
 )
 def test_what_cannot_be_applied_is_said(manifest, told):
@@ -243,6 +251,26 @@ def test_names_that_do_not_exist_are_said():
     ):
         with pytest.raises(whatif.WhatIfError):
             work(a_cluster())
+
+
+@pytest.mark.parametrize(
+    ("resource", "told"),
+    [
+        ("foo", "--limit owner:foo: no node has 'foo', no pod requests it and no queue names it; there are cpu, "),
+        ("nvidia.com/gpu@nopool", "--limit owner:nvidia.com/gpu@nopool: pool 'nopool' does not exist; "),
+    ],
+)
+def test_amounts_of_what_nothing_has_are_refused(resource, told):
+    with pytest.raises(whatif.WhatIfError, match=told):
+        whatif.set_amount(a_cluster(), "owner", "limit", resource, "3")
+
+
+def test_amounts_of_what_is_there_are_set():
+    cluster = a_cluster()
+    for resource in ("cpu", "pods", "amd.com/gpu", "nvidia.com/gpu"):
+        whatif.set_amount(cluster, "owner", "limit", resource, "3")
+    whatif.apply(cluster, {"kind": "NodePool", "metadata": {"name": "h100"}, "spec": {}}, "ns")
+    whatif.set_amount(cluster, "owner", "limit", "nvidia.com/gpu@h100", "3")
 
 
 def test_the_queue_that_there_is_without_queues_has_no_quota():

@@ -43,7 +43,7 @@ from fairlead.core.model.units import WHOLE
 from fairlead.core.pods.tasks import Task
 from fairlead.scheduler.core_loop import CoreLoop
 from fairlead.scheduler.outputs import Output
-from fairlead.simulation import paper_claims, submitted
+from fairlead.simulation import absent, paper_claims, spelled, submitted
 
 _PASSES = 200
 _MOST_NODES = 100_000  # that one question adds
@@ -293,6 +293,11 @@ def apply(objects: Objects, manifest: dict[str, Any], namespace: str, most: int 
         raise WhatIfError("a manifest needs `kind` and `metadata.name`")
     if not isinstance(metadata.get("namespace") or "", str):
         raise WhatIfError(f"{kind} {name!r}: metadata.namespace is no name")
+    if kind in _LISTS or kind in submitted.KINDS:
+        try:
+            spelled.check(manifest)
+        except spelled.Misspelled as error:
+            raise WhatIfError(str(error)) from error
     if kind in _LISTS:
         listed: Kind[Any] = _LISTS[kind]
         field, scoped = FIELDS[listed.name], kind in _SCOPED
@@ -400,6 +405,8 @@ def set_amount(objects: Objects, queue: str, field: str, resource: str, amount: 
         raise WhatIfError(f"queue {queue!r} does not exist{none}")
     entries = list(found.spec.resources or ())
     name, pool = split(resource)
+    if wrong := absent.of(objects, name, pool):
+        raise WhatIfError(f"--{field} {queue}:{resource}: {wrong}")
     entry = next((each for each in entries if each.name == name and (each.pool or "") == pool), None)
     entry = entry or QueueResource(name=name, pool=pool or None)
     changed = msgspec.structs.replace(entry, **{field: amount})
