@@ -468,6 +468,9 @@ def test_queue_can_be_narrowed(box):
     until(lambda: len(box.json("queue")["jobs"]) == 2)
     assert [job["name"] for job in box.json("queue", "--queue", "robotics")["jobs"]] == ["b"]
     assert box.json("queue", "-n", "language")["jobs"] == []
+    assert box.json("queue", "--queue", "language")["jobs"] == []
+    done = box.fairlead("queue", "--queue", "nope")
+    assert (done.exit_code, "queue 'nope' does not exist" in done.output) == (4, True)
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,17 @@ def test_wrong_usage_says_what_is_wrong(url, arguments, said):
     assert (done.exit_code, said in done.output) == (2, True), done.output
 
 
+def test_a_history_of_no_such_job_says_so(url):
+    def history(*arguments):
+        return CliRunner().invoke(app, ["history", "--database", url, *arguments])
+
+    assert history("bert").exit_code == history("--user", "nobody").exit_code == 0
+    for given, narrowed in (((), ""), (("--user", "bob", "-t", "Failed"), " (user bob, state Failed)")):
+        done = history("nope", *given)
+        assert (done.exit_code, done.stdout) == (4, "")
+        assert f"nope: no such job since 7d{narrowed}; --since and --namespace set where to search" in done.stderr
+
+
 def test_no_database_says_how_to_name_one(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     done = CliRunner().invoke(app, ["cost"])

@@ -106,13 +106,22 @@ def history(
         entries, found = (_from_database if database else _from_cluster)(database or kubeconfig, wanted, now, runs=runs)
     except HistoryError as error:
         history_failed(error)
-    if runs and not entries:
-        fail(f"{name}: no such job since {since}; --since and --namespace set where to search", Exit.NOT_FOUND)
+    if name and not entries:
+        fail(f"{name}: no such job since {since}{_narrowed(wanted)}; --since and --namespace set where to search", Exit.NOT_FOUND)
     if runs:
         emit(Runs(found), output, lambda: console().print(_runs_table(found, now)))
         return
     records = Records([_record(entry, now) for entry in entries])
     emit(records, output, lambda: console().print(_table(records.jobs)))
+
+
+def _narrowed(wanted: Wanted) -> str:
+    """What else was asked of the jobs, as it was given."""
+    given = [("user", wanted.user), ("queue", wanted.queue), ("state", ", ".join(wanted.states)), ("namespace", wanted.namespace)]
+    shown = [f"{what} {value}" for what, value in given if value]
+    if wanted.until is not None:
+        shown.append("submitted before --until")
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def history_failed(error: HistoryError, flag: str = "") -> NoReturn:

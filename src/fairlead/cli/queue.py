@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from fairlead.api.reasons import ReasonCode
 from fairlead.cli.connection import IntervalOption, KubeconfigOption, NamespaceOption, WatchOption, show, span
 from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing
-from fairlead.cli.output import Output, OutputOption
+from fairlead.cli.output import Exit, Output, OutputOption, fail
 from fairlead.cli.without_pods import AIJOB, WithoutPods
 from fairlead.cluster import views
 from fairlead.cluster.reported import why_waiting
@@ -71,13 +71,32 @@ def queue(
     async def by_leader(leader: Leader, now: float) -> Shown | None:
         await podless.read(leader)
         rows = await leader.jobs(namespace, name)
-        return chosen(in_order(rows + podless.beside(rows, now)), now, leader.others) if rows is not None else None
+        if rows is None:
+            return None
+        known = in_order(rows + podless.beside(rows, now))
+        if not _any_in(name, known) and (shares := await leader.queues()) is not None:
+            _check_queue(name, (each.name for each in shares.queues))
+        return chosen(known, now, leader.others)
 
     def view_of(snapshot: Snapshot) -> Shown:
         known = jobs(snapshot)
-        return chosen(in_order(known + podless.beside(known, snapshot.now)), snapshot.now, [])
+        known = in_order(known + podless.beside(known, snapshot.now))
+        if not _any_in(name, known):
+            _check_queue(name, snapshot.state.queues.queues)
+        return chosen(known, snapshot.now, [])
 
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader)
+
+
+def _any_in(queue: str, known: list[Job]) -> bool:
+    """Whether any job is of a queue; also where none was asked for."""
+    return not queue or any(job.queue == queue for job in known)
+
+
+def _check_queue(name: str, known: Iterable[str]) -> None:
+    """End the command where there is no such queue."""
+    if name not in known:
+        fail(f"queue {name!r} does not exist (`fairlead share` lists them)", Exit.NOT_FOUND)
 
 
 def _data(found: list[Job], others: list[Others], now: float) -> Jobs:
