@@ -227,6 +227,11 @@ def test_the_class_of_an_aijobs_type_and_the_elements_of_an_array_count():
         (ai_job(suspend=True), "suspended"),
         (ai_job(array={"indexes": "9-1"}), "ends before it begins"),
         ({"kind": "Cake", "metadata": {"name": "c"}}, "known are AIJob, "),
+        (
+            ai_job(timeLimit="365000000d"),
+            "AIJob 'bert': spec: Invalid value: timeLimit must be longer than 0s, and at most 36500d",
+        ),
+        ({"kind": "Queue", "metadata": {"name": "q"}, "spec": {"budget": {"amount": 0}}}, "budget.amount must be above 0"),
         ({**ai_job(), "apiVersion": "batch/v1"}, "apiVersion 'batch/v1' has no such kind, write fairlead.dev/v1alpha1"),
         ({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "p"}}, "Pod 'p': apiVersion 'v2' has no such kind, write v1"),
         (ai_job(queu="vision"), "unknown field 'spec.queu'; it is 'queue' there"),

@@ -16,6 +16,7 @@ from fairlead.api import names
 from fairlead.api.kinds import KINDS
 from fairlead.api.kinds.common import Kind
 from fairlead.api.kinds.rules import strict
+from fairlead.api.kinds.span_rules import span_rules
 
 _KEPT = (
     "type",
@@ -58,10 +59,9 @@ def _definition(kind: Kind) -> dict[str, Any]:
         },
         "required": ["spec"],
     }
-    if kind.rules:
-        schema["properties"]["spec"]["x-kubernetes-validations"] = [
-            {"rule": rule, "message": message} for rule, message in kind.rules
-        ]
+    rules = [*kind.rules, *span_rules(kind.spec)]
+    if rules:
+        schema["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

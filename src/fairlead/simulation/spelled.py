@@ -38,6 +38,16 @@ def check(manifest: dict[str, Any]) -> None:
         raise Misspelled(f"{kind} {name!r}: unknown field {path!r}{_instead(path, known)}")
 
 
+def check_rules(manifest: dict[str, Any]) -> None:
+    """The rules of one of Fairlead's kinds, for a manifest that can be read. Raises `Misspelled` for what breaks one."""
+    kind = str(manifest.get("kind"))
+    resource = next(iter(_served()[kind].values()), None) if kind in _served() else None
+    if resource is not None and resource.schema is not None:
+        for cause in _validator(kind).causes(manifest):
+            name = (manifest.get("metadata") or {}).get("name")
+            raise Misspelled(f"{kind} {name!r}: {cause.line}")
+
+
 def _instead(path: str, known: list[str]) -> str:
     """What is there instead of a field."""
     field = path.rpartition(".")[2]
@@ -79,6 +89,11 @@ def _served() -> dict[str, dict[str, Resource]]:
     for resource in _catalog():
         found.setdefault(resource.kind, {})[resource.api_version] = resource
     return found
+
+
+@cache
+def _validator(kind: str) -> schema.Validator:
+    return schema.Validator(next(iter(_served()[kind].values())).schema or {})
 
 
 @cache

@@ -8,7 +8,7 @@ changes, for comparison.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -294,10 +294,7 @@ def apply(objects: Objects, manifest: dict[str, Any], namespace: str, most: int 
     if not isinstance(metadata.get("namespace") or "", str):
         raise WhatIfError(f"{kind} {name!r}: metadata.namespace is no name")
     if kind in _LISTS or kind in submitted.KINDS:
-        try:
-            spelled.check(manifest)
-        except spelled.Misspelled as error:
-            raise WhatIfError(str(error)) from error
+        _check_spelling(spelled.check, manifest)
     if kind in _LISTS:
         listed: Kind[Any] = _LISTS[kind]
         field, scoped = FIELDS[listed.name], kind in _SCOPED
@@ -305,6 +302,7 @@ def apply(objects: Objects, manifest: dict[str, Any], namespace: str, most: int 
             listed.view,
             {**manifest, "metadata": {**metadata, **({"namespace": metadata.get("namespace") or namespace} if scoped else {})}},
         )
+        _check_spelling(spelled.check_rules, manifest)
         if kind == QUEUE.kind:
             _check(made)
         if listed in DEVICES:
@@ -322,6 +320,7 @@ def apply(objects: Objects, manifest: dict[str, Any], namespace: str, most: int 
     try:
         if kind == "AIJob":
             job = submitted.read_ai_job(manifest, where, objects.classes, objects.now)
+            _check_spelling(spelled.check_rules, manifest)
             groups, pods = submitted.ai_job(job, objects.now, most)
             _prepare(objects, job, groups)
         else:
@@ -330,6 +329,13 @@ def apply(objects: Objects, manifest: dict[str, Any], namespace: str, most: int 
         raise WhatIfError(str(error)) from error
     _add_pods(objects, pods)
     return len(pods)
+
+
+def _check_spelling(check: Callable[[dict[str, Any]], None], manifest: dict[str, Any]) -> None:
+    try:
+        check(manifest)
+    except spelled.Misspelled as error:
+        raise WhatIfError(str(error)) from error
 
 
 def _prepare(objects: Objects, job: AIJob, groups: list[dict[str, Any]]) -> None:

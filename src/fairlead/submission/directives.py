@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from fairlead.api import spans
+from fairlead.api.quantity import QuantityError
 from fairlead.submission.hostlists import HostlistError, hosts
 from fairlead.submission.licenses import LicenseError, licenses, of_each
 from fairlead.submission.options import ALTERNATIVES, COUNTS, DEVICES, FLAGS, KNOWN, MEMORY, OF_SBATCH, OURS, SAME, SHORT
@@ -341,6 +343,7 @@ def _check_hosts(made: Asked, count: int) -> None:
 def duration(text: str, where: str = "--time") -> str:
     """A time as sbatch takes it (minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) or as Kubernetes writes it (90m)."""
     if re.fullmatch(r"([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+", text):
+        _in_bounds(text, text, where)
         return text
     if text.upper() in ("UNLIMITED", "INFINITE"):
         raise DirectiveError(f"{where}: {text!r} is not a time: {_UNLIMITED}")
@@ -355,9 +358,18 @@ def duration(text: str, where: str = "--time") -> str:
         seconds = first * 3600 + (second or 0) * 60 + third
     else:
         seconds = first * 60 + (second or 0)
+    _in_bounds(f"{seconds}s", text, where)
+    return f"{seconds}s"
+
+
+def _in_bounds(span: str, text: str, where: str) -> None:
+    """Raises `DirectiveError` for no time, or more than a century. text: as it was given."""
+    try:
+        seconds = spans.seconds(span)
+    except QuantityError as error:
+        raise DirectiveError(f"{where}: {text[:100]!r} is longer than a century (36500d)") from error
     if not seconds:
         raise DirectiveError(f"{where}: {text!r} is an empty time: give at least one second. {_UNLIMITED.capitalize()}")
-    return f"{seconds}s"
 
 
 def _gpus(text: str, name: str, where: str) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.contract.cases.common import CMS, GROUPS, MERGE, NS, PODS, QUEUES, YAML, case, config, group, pod, queue
+from tests.contract.cases.common import AI_JOBS, CMS, GROUPS, MERGE, NS, PODS, QUEUES, YAML, case, config, group, pod, queue
 
 
 @case
@@ -197,6 +197,32 @@ def a_kind_of_another_group_is_400(api):
     api.post(CMS, {**config(api.name), "kind": "Nothing"}).no(
         400, "BadRequest", 'no kind "Nothing" is registered for version "v1"'
     )
+
+
+@case
+def durations_and_budgets_beyond_their_bounds_are_422(api):
+    for span in ("0s", "0d0h", "36501d", "365000000d", "36500d1s"):
+        told = "spec: Invalid value: timeLimit must be longer than 0s, and at most 36500d (a century)"
+        api.post(GROUPS, group(api.name, timeLimit=span)).no(422, "Invalid", told)
+    api.post(GROUPS, group(api.name, timeLimit="1.5h30m")).ok(201)
+    api.post(GROUPS, group(f"{api.name}-b", timeLimit="36500d", expectedDuration="1ms")).ok(201)
+    job = {
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "AIJob",
+        "metadata": {"name": api.name},
+        "spec": {"roles": [{"name": "w", "template": {}}], "ttlAfterFinished": "0s", "checkpoint": {"path": "/c"}},
+    }
+    api.post(AI_JOBS, {**job, "spec": {**job["spec"], "ttlAfterFinished": "40000d"}}).no(
+        422, "Invalid", "ttlAfterFinished must be at most 36500d (a century)"
+    )
+    api.post(AI_JOBS, job).ok(201)
+    for budget, told in (
+        ({"amount": 0}, "budget.amount must be above 0"),
+        ({"amount": 1, "period": "0s"}, "budget.period must be longer than 0s"),
+    ):
+        made = queue(api.name)
+        made["spec"] = {**made.get("spec", {}), "budget": budget}
+        api.post(QUEUES, made).no(422, "Invalid", told)
 
 
 @case

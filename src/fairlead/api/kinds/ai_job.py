@@ -9,6 +9,7 @@ import msgspec
 from fairlead.api.kinds.common import (
     MEMBERS,
     SPAN,
+    SPAN_LENGTH,
     WORKLOAD_TYPE,
     Conditions,
     Duration,
@@ -112,7 +113,9 @@ class Restart(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     backoff: Annotated[
         str,
         Rule(
-            description="Delay before the first restart, at least 1s; doubled with each further restart, up to 10m.", pattern=SPAN
+            description="Delay before the first restart, at least 1s; doubled with each further restart, up to 10m.",
+            pattern=SPAN,
+            max_length=SPAN_LENGTH,
         ),
     ] = "1s"
     exit_codes: Annotated[list[ExitCodeRule], Rule(max_length=64, description="Exceptions by exit code.")] = []
@@ -122,8 +125,12 @@ class Checkpoint(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tru
     """Where and how often the job writes checkpoints."""
 
     path: Annotated[str, Rule(min_length=1, description="Set in members as FAIRLEAD_CHECKPOINT_PATH.")]
-    interval: Annotated[str, Rule(description="Time between two checkpoints.", pattern=SPAN)] | None = None
-    grace_period: Annotated[str, Rule(description="Time for a last checkpoint after SIGTERM.", pattern=SPAN)] | None = None
+    interval: Annotated[str, Rule(description="Time between two checkpoints.", pattern=SPAN, max_length=SPAN_LENGTH)] | None = (
+        None
+    )
+    grace_period: (
+        Annotated[str, Rule(description="Time for a last checkpoint after SIGTERM.", pattern=SPAN, max_length=SPAN_LENGTH)] | None
+    ) = None
 
 
 class Dependency(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -207,7 +214,14 @@ class AIJobSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     suspend: Annotated[bool, Rule(description="Set by the user. While it is true, the job has no pods.")] = False
     ttl_after_finished: Duration | None = None
     idle_duration: (
-        Annotated[str, Rule(description="Interactive job: it is shut down after this time without activity.", pattern=SPAN)]
+        Annotated[
+            str,
+            Rule(
+                description="Interactive job: it is shut down after this time without activity.",
+                pattern=SPAN,
+                max_length=SPAN_LENGTH,
+            ),
+        ]
         | None
     ) = None
     utilization_policy: Annotated[UtilizationPolicy, Rule(description="The job is ended if it does not use its GPUs.")] | None = (

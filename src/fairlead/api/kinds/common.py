@@ -20,6 +20,7 @@ Share = (
     | Annotated[int, Rule(ge=0)]
 )
 """An amount of what the nodes of a pool share, at least 0."""
+SPAN_LENGTH = 100
 SPAN = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
 _AMOUNT = r"^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)(%|[KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
 _PERCENTAGE = r"^(100([.]0*)?|[0-9]{1,2}([.][0-9]*)?)%$"
@@ -30,13 +31,16 @@ WORKLOAD_TYPE = "^(Training|Inference|Interactive)$"
 MEMBERS = 10_000
 """The most members that an AIJob, or an element of its array, may have."""
 Time = Annotated[str, Rule(description="A time such as 2027-01-31T08:00:00Z.", extra_json_schema={"format": "date-time"})]
-Duration = Annotated[str, Rule(description="A duration such as 90s, 30m, 24h or 7d.", pattern=SPAN)]
+Duration = Annotated[
+    str, Rule(description="A duration such as 90s, 30m, 24h or 7d, at most a century.", pattern=SPAN, max_length=SPAN_LENGTH)
+]
 StartTimeout = Annotated[
     str,
     Rule(
         description="Maximum time from the assignment of all nodes until the containers of every member have run once. "
         "Otherwise the gang is stopped and queued again. Default: from the ServiceClass, else 15m.",
         pattern=SPAN,
+        max_length=SPAN_LENGTH,
     ),
 ]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from fairlead.api.kinds.common import SPAN, Conditions, Kind, LabelSelector, Metadata, Share
+from fairlead.api.kinds.common import SPAN, SPAN_LENGTH, Conditions, Kind, LabelSelector, Metadata, Share
 from fairlead.api.kinds.rules import Rule
 from fairlead.api.shared_resources import MOST, names_rule
 
@@ -84,18 +84,30 @@ class MigPolicy(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     ] = []
     pending_for: Annotated[
         str,
-        Rule(pattern=SPAN, description="Time for which a pod must have been unschedulable before nodes are reconfigured for it."),
+        Rule(
+            pattern=SPAN,
+            max_length=SPAN_LENGTH,
+            description="Time for which a pod must have been unschedulable before nodes are reconfigured for it.",
+        ),
     ] = "30s"
     settle: Annotated[
         str,
         Rule(
             pattern=SPAN,
+            max_length=SPAN_LENGTH,
             description="Time from the taint of an idle node to the label, in which bindings that were decided before arrive.",
         ),
     ] = "30s"
-    cooldown: Annotated[str, Rule(pattern=SPAN, description="Minimum time between two reconfigurations of one node.")] = "10m"
+    cooldown: Annotated[
+        str, Rule(pattern=SPAN, max_length=SPAN_LENGTH, description="Minimum time between two reconfigurations of one node.")
+    ] = "10m"
     timeout: Annotated[
-        str, Rule(pattern=SPAN, description="Time after which a reconfiguration without a result counts as hung.")
+        str,
+        Rule(
+            pattern=SPAN,
+            max_length=SPAN_LENGTH,
+            description="Time after which a reconfiguration without a result counts as hung.",
+        ),
     ] = "15m"
     max_concurrent: (
         Annotated[

@@ -8,6 +8,7 @@ import msgspec
 
 from fairlead.api.kinds.common import (
     SPAN,
+    SPAN_LENGTH,
     Amount,
     Conditions,
     GroupReason,
@@ -64,7 +65,9 @@ class Budget(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     currency: Annotated[
         str, Rule(pattern="^[A-Z]{3}$", description="ISO 4217 code. Prices in other currencies do not count.")
     ] = "USD"
-    period: Annotated[str, Rule(description="Length of the period, which ends now.", pattern=SPAN)] = "30d"
+    period: Annotated[str, Rule(description="Length of the period, which ends now.", pattern=SPAN, max_length=SPAN_LENGTH)] = (
+        "30d"
+    )
     warn_percent: Annotated[int, Rule(ge=1, le=100, description="Percentage of the budget above which a warning is given.")] = 80
 
 
@@ -191,6 +194,7 @@ QUEUE = Kind(
         ("Pending", "integer", ".status.pending"),
     ),
     rules=(
+        ("!has(self.budget) || self.budget.amount > 0.0", "budget.amount must be above 0: without a budget leave it out"),
         (
             f"!has(self.resources) || self.resources.all(r, self.resources.exists_one(s, {_SAME_RESOURCE}))",
             "each resource may appear only once, and once per pool",

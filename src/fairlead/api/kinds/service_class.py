@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from fairlead.api.kinds.common import SPAN, WORKLOAD_TYPE, Conditions, Kind, LabelSelector, Metadata
+from fairlead.api.kinds.common import SPAN, SPAN_LENGTH, WORKLOAD_TYPE, Conditions, Kind, LabelSelector, Metadata
 from fairlead.api.kinds.rules import Rule
 
 
@@ -24,9 +24,16 @@ class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tru
             description="Where jobs of lower priority may be preempted: in the queue, under its parent, or in the cluster.",
         ),
     ] = "Queue"
-    min_runtime: Annotated[str, Rule(description="Minimum run time before a job may be preempted.", pattern=SPAN)] | None = None
+    min_runtime: (
+        Annotated[str, Rule(description="Minimum run time before a job may be preempted.", pattern=SPAN, max_length=SPAN_LENGTH)]
+        | None
+    ) = None
     grace_period: (
-        Annotated[str, Rule(description="Time for a last checkpoint before a preempted job is ended.", pattern=SPAN)] | None
+        Annotated[
+            str,
+            Rule(description="Time for a last checkpoint before a preempted job is ended.", pattern=SPAN, max_length=SPAN_LENGTH),
+        ]
+        | None
     ) = None
     consolidation: Annotated[
         str,
@@ -49,8 +56,10 @@ class Preemption(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tru
 class TimeLimit(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
     """Time limits of jobs of the class."""
 
-    default: Annotated[str, Rule(description="Time limit of jobs that set none.", pattern=SPAN)] | None = None
-    max: Annotated[str, Rule(description="Maximum time limit.", pattern=SPAN)] | None = None
+    default: (
+        Annotated[str, Rule(description="Time limit of jobs that set none.", pattern=SPAN, max_length=SPAN_LENGTH)] | None
+    ) = None
+    max: Annotated[str, Rule(description="Maximum time limit.", pattern=SPAN, max_length=SPAN_LENGTH)] | None = None
 
 
 class TimeSlicing(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -76,6 +85,7 @@ class TimeSlicing(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
                 description="Maximum work since the last checkpoint that time slicing and reclaim may lose per job. Moves "
                 "for a job lose no more than this on as many devices as the job requests.",
                 pattern=SPAN,
+                max_length=SPAN_LENGTH,
             ),
         ]
         | None
@@ -88,7 +98,9 @@ class UtilizationPolicy(msgspec.Struct, rename="camel", kw_only=True):
     min_gpu_utilization: Annotated[
         int, Rule(ge=1, le=100, description="Utilization in percent that the busiest GPU of the job must reach.")
     ]
-    time_window: Annotated[str, Rule(description="Time within which it must be reached at least once.", pattern=SPAN)]
+    time_window: Annotated[
+        str, Rule(description="Time within which it must be reached at least once.", pattern=SPAN, max_length=SPAN_LENGTH)
+    ]
 
 
 class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -98,12 +110,20 @@ class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaul
         Annotated[str, Rule(max_length=253, description="PriorityClass whose value is the priority of jobs of the class.")] | None
     ) = None
     preemption: Preemption = msgspec.field(default_factory=Preemption)
-    checkpoint_interval: Annotated[str, Rule(description="Time between two checkpoints.", pattern=SPAN)] | None = None
+    checkpoint_interval: (
+        Annotated[str, Rule(description="Time between two checkpoints.", pattern=SPAN, max_length=SPAN_LENGTH)] | None
+    ) = None
     time_limit: TimeLimit | None = None
-    start_timeout: Annotated[str, Rule(description="Default of startTimeout for jobs of the class.", pattern=SPAN)] | None = None
-    max_wait: Annotated[str, Rule(description="Maximum waiting time of jobs; exceeding it is reported.", pattern=SPAN)] | None = (
-        None
-    )
+    start_timeout: (
+        Annotated[str, Rule(description="Default of startTimeout for jobs of the class.", pattern=SPAN, max_length=SPAN_LENGTH)]
+        | None
+    ) = None
+    max_wait: (
+        Annotated[
+            str, Rule(description="Maximum waiting time of jobs; exceeding it is reported.", pattern=SPAN, max_length=SPAN_LENGTH)
+        ]
+        | None
+    ) = None
     time_slicing: TimeSlicing | None = None
     isolation: Annotated[
         str,
@@ -130,7 +150,15 @@ class ServiceClassSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaul
         Rule(max_length=3, description="Types of AIJobs for which the class is the default, if all users may use it."),
     ] = []
     idle_duration: (
-        Annotated[str, Rule(description="Interactive jobs are shut down after this time without activity.", pattern=SPAN)] | None
+        Annotated[
+            str,
+            Rule(
+                description="Interactive jobs are shut down after this time without activity.",
+                pattern=SPAN,
+                max_length=SPAN_LENGTH,
+            ),
+        ]
+        | None
     ) = None
     utilization_policy: Annotated[UtilizationPolicy, Rule(description="Jobs that do not use their GPUs are ended.")] | None = None
     alternative_pools: (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.api import names
+from fairlead.api import names, spans
 from fairlead.api.policies.objects import GANG_LABELS, Manifest, entry, passes_on, refusal, rules, validating
-from fairlead.api.policies.spelling import is_span, span
+from fairlead.api.policies.spelling import is_span
 
 _LABELS = (
     names.QUEUE_LABEL,
@@ -76,4 +76,4 @@ def _spec_limit() -> Manifest:
 
 
 def _no_longer(now: str, before: str) -> str:
-    return f"{now} == {before} || ({is_span(now)} && {is_span(before)} && {span(now)} <= {span(before)})"
+    return f"{now} == {before} || ({is_span(now)} && {is_span(before)} && {spans.in_cel(now)} <= {spans.in_cel(before)})"

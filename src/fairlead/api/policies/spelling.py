@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.api import names
+from fairlead.api import names, spans
 from fairlead.api.policies.objects import (
     CRON_JOBS,
     POD_TEMPLATES,
@@ -18,19 +18,11 @@ from fairlead.api.policies.objects import (
 # parser computes for minutes, so such a text must not reach it.
 _QUANTITY = r"^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]{1,2}|[numkMGTPE]|[KMGTPE]i)?$"
 _SPAN = r"^([0-9]+([.][0-9]+)?(ms|s|m|h|d))+$"
-_PART = r"[0-9]+([.][0-9]+)?(ms|s|m|h|d)"
-_CENTURY = 100 * 365 * 86_400.0
-_UNITS = "p.endsWith('ms') ? 0.001 : p.endsWith('s') ? 1.0 : p.endsWith('m') ? 60.0 : p.endsWith('h') ? 3600.0 : 86400.0"
-
-
-def span(text: str) -> str:
-    """CEL: the seconds of a span that is written rightly."""
-    return f"{text}.findAll({quoted(_PART)}).map(p, double(p.find('[0-9.]+')) * ({_UNITS})).sum()"
 
 
 def is_span(text: str) -> str:
     """CEL: a text is a span of at most a century."""
-    return f"(size({text}) <= 100 && {text}.matches({quoted(_SPAN)}) && {span(text)} <= {_CENTURY})"
+    return f"(size({text}) <= 100 && {text}.matches({quoted(_SPAN)}) && {spans.in_cel(text)} <= {spans.LONGEST})"
 
 
 def _is_fraction(text: str) -> str:
