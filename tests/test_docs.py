@@ -58,9 +58,18 @@ def test_every_dependency_has_its_reason():
 def test_every_reason_is_documented_and_every_documented_one_exists():
     rows = [line for line in (ROOT / "docs/reasons.md").read_text().splitlines() if line.startswith("| `")]
     documented = {code for line in rows for code in re.findall(r"`(\w+)`", line.split("|")[1])}
-    queues = {"ParentNotFound", "PoolNotFound", "ResourceNotFound", "QuotaAboveLimit", "QuotaAboveParent", "OverLimit"}
-    reservations = {"QueueNotFound", "NoNodes", "TooFewNodes"}
-    accepted = {"Accepted", "Unsupported"} | queues | reservations
+    queues = {
+        "ParentNotFound",
+        "ParentNotAccepted",
+        "ServiceClassNotFound",
+        "PoolNotFound",
+        "ResourceNotFound",
+        "QuotaAboveLimit",
+        "QuotaAboveParent",
+        "OverLimit",
+    }
+    reservations = {"QueueNotFound", "NoNodes", "TooFewNodes", "SameNodes"}
+    accepted = {"Accepted", "Unsupported", "SeveralDefaults"} | queues | reservations
     assert documented - accepted == set(ReasonCode)
 
 

@@ -154,6 +154,8 @@ def service_class(view: views.ServiceClass) -> ServiceClass:
         max_loss=spans.seconds(slicing.max_loss) if slicing.max_loss else 0.0,
         isolation=spec.isolation,
         sharing=spec.sharing,
+        default_for=() if spec.users is not None or spec.namespace_selector is not None else tuple(spec.default_for),
+        pools=tuple(spec.alternative_pools or ()),
     )
 
 

@@ -27,6 +27,7 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     sharing: `None`, or `Pairs`: its pods that ask for one GPU may share it with one other such pod.
     isolation: `None`; `GPU`: no GPU of its pods is shared; `Node`: its jobs share no node with others' pods that have GPUs.
     start_timeout: seconds in which its gangs start that have their nodes, where they give none themselves; 0: nor does it.
+    default_for: types of jobs that it is the default of; pools: NodePools that alternatives of its jobs may use.
     """
 
     name: str
@@ -49,6 +50,8 @@ class ServiceClass(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     start_timeout: float = 0.0
     isolation: str = "None"
     sharing: str = "None"
+    default_for: tuple[str, ...] = ()
+    pools: tuple[str, ...] = ()
 
     @property
     def time_slice(self) -> float:

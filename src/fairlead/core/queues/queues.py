@@ -59,7 +59,9 @@ class Queues:
             return None  # only its status changed
         parent = tree.node_of(queue.parent) if queue.parent else None
         if parent is not None and node in parent.path:
-            message = f"queue {queue.name!r} cannot have parent {queue.parent!r}: it would be its own ancestor"
+            above = [each.name for each in parent.path[: parent.path.index(node) + 1]]
+            cycle = " -> ".join((queue.name, *above))
+            message = f"queue {queue.name!r} cannot have parent {queue.parent!r}: they would form a cycle, {cycle}"
             return Reason(ReasonCode.INVALID_SPEC, message)
         self._move(node, parent)
         self.accounts.changes.everything |= node.policy.users_reclaim != queue.users_reclaim

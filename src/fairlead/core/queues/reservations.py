@@ -257,11 +257,33 @@ class Reservations:
         if hold is None:
             which = "no node that it selects has what it asks for" if reservation.resources else "it selects no node"
             return False, "NoNodes", f"{which}: nothing is reserved"
+        if overlapping := self._overlapping(hold):
+            return True, "SameNodes", overlapping
         for resource, amount in sorted(lacking.items()):
             wanted = dict(reservation.resources)[resource]
             message = f"the nodes that it selects have {wanted - amount} {resource} of the {wanted} that it asks for"
             return True, "TooFewNodes", message
         return None
+
+    def _overlapping(self, hold: Hold) -> str:
+        """Which other reservation keeps the pods of a reservation's queue off its nodes, in words; empty: none does."""
+        mine = hold.given
+        if mine is None or not mine.queue:
+            return ""
+        rows = set(hold.rows)
+        for name in sorted(self.given):
+            other, theirs = self.given[name], self.holds.get(key_of_reservation(name))
+            if theirs is None or theirs is hold or not (other.start < mine.end and mine.start < other.end):
+                continue
+            if other.queue and any(
+                self.queues.tree.above(above, below) for above, below in ((other.queue, mine.queue), (mine.queue, other.queue))
+            ):
+                continue
+            if both := sum(row in rows for row in theirs.rows):
+                whom = f"queue {other.queue!r}" if other.queue else "maintenance"
+                all_of = f"{both} of its {len(hold.rows)} nodes"
+                return f"reservation {name!r} of {whom} is for {all_of} at the same time: no pod may use them then"
+        return ""
 
     def pass_soon(self, now: float) -> None:
         """Holds ended after everything was served: what they excluded is tried in another pass, a second later at most."""

@@ -39,6 +39,7 @@ class Verdicts:
     def reservation_changed(self, name: str) -> None:
         """A reservation's object was taken in. What cannot be used of it may be as before, and not come again."""
         self._again.add(("reservations", name))
+        self._again.update(("reservations", each) for each in self._state.reserved.given)  # they may be for the same nodes
 
     def node_changed(self) -> None:
         """A node came, changed or went: pools that queues name, and reservations, may have nodes now, or none any more."""
@@ -74,6 +75,41 @@ class Verdicts:
                 where = f" of pool {each.pool!r}" if each.pool else ""
                 who = "NodePool shares" if each.name.startswith(SHARED_PREFIX) and not each.pool else f"node{where} has"
                 return True, "ResourceNotFound", f"no {who} {each.name}: an entry for it has no effect"
+        return None
+
+    def _absent_class(self, name: str) -> tuple[bool, str, str] | None:
+        """Whether a queue takes jobs of a class that does not exist, such as a misspelt one."""
+        known = self._state.services.classes
+        for each in sorted(self._state.queues.tree.node_of(name).policy.classes or ()):
+            if each not in known:
+                return True, "ServiceClassNotFound", f"ServiceClass {each!r} (serviceClasses) does not exist: no job is of it"
+        return None
+
+    def _refused_parent(self, name: str) -> tuple[bool, str, str] | None:
+        """Whether the parent that a queue lacks has an object, which is refused: each is below the other."""
+        parent = self._state.queues.tree.node_of(name).policy.parent
+        refused = self._refused.get(parent)
+        if refused is None:
+            return None
+        message = f"parent queue {parent!r} is not accepted: {refused.message}; until it is, it guarantees and limits nothing"
+        return False, "ParentNotAccepted", message
+
+    def _class_doubt(self, name: str) -> tuple[bool, str, str] | None:
+        """What an administrator should know of a class: what it names does not exist, or it shares what one class has."""
+        classes = self._state.services.classes
+        service = classes.get(name)
+        if service is None:
+            return None
+        for pool in sorted(set(service.pools) - self._state.queues.tree.pools.given.keys()):
+            return True, "PoolNotFound", f"NodePool {pool!r} (alternativePools) does not exist: no alternative runs there"
+        for kind in service.default_for:
+            several = sorted(each.name for each in classes.values() if kind in each.default_for)
+            if len(several) > 1:
+                listed = ", ".join(map(repr, several))
+                message = (
+                    f"{len(several)} ServiceClasses are the default for {kind}: {listed}; the first by name, {several[0]!r}, is"
+                )
+                return True, "SeveralDefaults", message
         return None
 
     def forget(self, kind: str, name: str) -> None:
@@ -118,8 +154,13 @@ class Verdicts:
             return Verdict(kind, name, accepted=False, reason="Unsupported", message=complaint)
         doubt = None
         if kind == "queues":
-            doubt = self._state.queues.limits.doubt(name) or self._absent_resource(name)
+            doubt = self._state.queues.limits.doubt(name)
+            if doubt is not None and doubt[1] == "ParentNotFound":
+                doubt = self._refused_parent(name) or doubt
+            doubt = doubt or self._absent_class(name) or self._absent_resource(name)
         elif kind == "reservations":
             doubt = self._state.reserved.doubt(name)
+        elif kind == "serviceclasses":
+            doubt = self._class_doubt(name)
         accepted, reason, message = doubt if doubt is not None else (True, "Accepted", "")
         return Verdict(kind, name, accepted, reason, message)
