@@ -12,6 +12,7 @@ from fairlead.cli.queue import Jobs, _table, age, jobs, with_age
 from fairlead.cli.snapshot import Snapshot
 from fairlead.cluster import views
 from fairlead.scheduler.overview import jobs as overview
+from fairlead.scheduler.overview import queues
 from testbed import objects
 
 NOW = 100.0
@@ -66,6 +67,17 @@ def test_a_gang_that_would_start_without_its_optional_members_does_not_wait():
     pods[0].spec.node_name = "n"
     (job,) = jobs(snapshot(*pods, groups=[group]))
     assert job.reason.message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", "the rest of it waits"
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_job_whose_queue_was_deleted_is_of_the_queue_that_is_charged(grouped):
+    """As `share` shows it, also where no leader answers."""
+    pod = objects.pod("r", queue="gone", nodeName="n", **({"group": "g"} if grouped else {})) | {"status": {"phase": "Running"}}
+    groups = [view(views.PodGroup, objects.pod_group("g", 1, "gone"))] if grouped else []
+    shown = snapshot(view(views.Pod, pod), view(views.Pod, objects.pod("w", queue="gone")), groups=groups)
+    runs, waits = jobs(shown)
+    charged = {each.name: each.running for each in queues.shares(shown.state).queues if each.running}
+    assert ({runs.queue: 1}, waits.queue) == (charged, "gone")
 
 
 @pytest.mark.parametrize("code", ["WaitingForVictims", "Reservation", "Backoff", "DisruptionBudget", "InternalError"])

@@ -187,7 +187,7 @@ def _job(
     else:
         state = State.STARTING if nodes else State.PENDING
     starts = [seconds(view.status.start_time) for view in running if view.status and view.status.start_time]
-    queue_name = (group.spec.queue if group is not None else None) or pods[0][1].queue
+    queue_name = _charged(snapshot, pods, (group.spec.queue if group is not None else None) or pods[0][1].queue)
     return Job(
         namespace=namespace,
         name=name,
@@ -206,6 +206,14 @@ def _job(
         **(_expected(group) if state is State.PENDING else {}),
         user=pods[0][1].user,
     )
+
+
+def _charged(snapshot: Snapshot, pods: list[tuple[views.Pod, Pod]], named: str) -> str:
+    """The queue that is charged for a job: of one that runs another one where its own is gone, or does not take it."""
+    if named in snapshot.open_queues:
+        return named
+    task = next((task for _, pod in pods if (task := snapshot.state.tasks.get(pod.uid)) is not None), None)
+    return task.queue if task is not None else named
 
 
 def _suspended(group: views.PodGroup, target: Target) -> Job:

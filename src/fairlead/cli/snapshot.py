@@ -48,6 +48,7 @@ class Snapshot:
         self.storage: dict[str, list[Change[Any]]] = {}  # kind -> objects; only where a pod has volumes
         self.decisions: list[Decision] = []
         self._labels: dict[str, dict[str, str]] = {}
+        self._open_queues: set[str] | None = None
         self._core: CoreLoop | None = None
         self._counted: dict[str, Pod] | None = None
         self._outlook: dict[str, Reason | None] | None = None
@@ -57,6 +58,14 @@ class Snapshot:
         if len(self._labels) != len(self.nodes):
             self._labels = {view.metadata.name: view.metadata.labels or {} for view in self.nodes}
         return self._labels.get(node)
+
+    @property
+    def open_queues(self) -> set[str]:
+        """The queues that take jobs of any namespace and user."""
+        if self._open_queues is None:
+            specs = ((each.metadata.name, each.spec) for each in self.queues)
+            self._open_queues = {name for name, spec in specs if spec.users is None and spec.namespace_selector is None}
+        return self._open_queues
 
     @property
     def state(self) -> ClusterState:
