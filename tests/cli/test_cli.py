@@ -170,6 +170,8 @@ def test_crds_and_policies():
         (("scheduler", "--strategy", "none"), 2),
         (("scheduler", "--log-level", "loud"), 2),
         (("scheduler", "--address", "nowhere"), 2),
+        (("scheduler", "--address", "nowhere:99999"), 2),
+        (("bench", "decisions", "--record", "/proc/none", "--only", "flat"), 4),
         (("nonsense",), 2),
     ],
 )

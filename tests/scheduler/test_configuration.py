@@ -62,6 +62,12 @@ chargeForeignPods: true
         (HEAD + "profiles: []", "$.profiles"),
         (HEAD + "profiles: [{schedulerName: x, profile: fast}]", "$.profiles[0].profile"),
         (HEAD + "profiles: [{schedulerName: x, profile: ai}, {schedulerName: x, profile: kubernetes}]", "'x' is listed twice"),
+        (HEAD + 'profiles: [{schedulerName: "a b", profile: ai}]', "$.profiles[0].schedulerName"),
+        (HEAD + "profiles: [{schedulerName: -a, profile: ai}]", "$.profiles[0].schedulerName"),
+        (HEAD + "address: nonsense", "address: 'nonsense' is not HOST:PORT, such as 127.0.0.1:10259"),
+        (HEAD + 'address: ":70000"', "address: ':70000' is not HOST:PORT"),
+        (HEAD + 'visibilityAddress: "a b:80"', "visibilityAddress: 'a b:80' is not HOST:PORT"),
+        (HEAD + "externalMetricsAddress: http://x:80/", "externalMetricsAddress: 'http://x:80/' is not HOST:PORT"),
         (HEAD + "placement: {strategy: best}", "'best' is not one of"),
         (HEAD + "placement: {strategyOptions: {target: 1}}", "placement.strategyOptions: strategy 'ai' has no option 'target'"),
         (HEAD + "backfill: {reservations: 1}\nbackfill: {reservations: 2}", "key 'backfill' is there twice"),
@@ -79,6 +85,11 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path, text, told):
         read(tmp_path, text)
     assert told in str(refused.value)
     assert "config.yaml" in str(refused.value)
+
+
+@pytest.mark.parametrize("address", ["", ":8080", "0.0.0.0:0", "localhost:65535", "[::1]:10259", ":::80", "fe80::1%eth0:80"])
+def test_addresses_that_can_be_served_on(tmp_path, address):
+    assert read(tmp_path, HEAD + f'address: "{address}"').options().address == address
 
 
 def test_a_file_that_is_not_there_is_wrong_usage(tmp_path):

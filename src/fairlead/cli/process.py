@@ -18,12 +18,13 @@ LogLevelOption = Annotated[LogLevel, typer.Option(case_sensitive=False, help="Th
 
 
 def prepare(log_level: LogLevel, addresses: dict[str, str]) -> None:
-    """Set up logs; refuse flags that are not host:port. addresses: by flag; empty ones serve nothing."""
+    """Set up logs; refuse flags that are no addresses. addresses: by flag; empty ones serve nothing."""
+    from fairlead.observability.addresses import wrong_address
     from fairlead.observability.logs import configure
 
     for flag, address in addresses.items():
-        if address and not address.rpartition(":")[2].isdigit():
-            fail(f"{flag} {address!r} is not host:port", Exit.USAGE)
+        if wrong := wrong_address(address):
+            fail(f"{flag}: {wrong}", Exit.USAGE)
     configure(log_level)
 
 

@@ -17,6 +17,7 @@ import yaml
 from fairlead.api import names
 from fairlead.core.model.policy import Defragment, Policy
 from fairlead.core.pods.scores import STRATEGIES
+from fairlead.observability.addresses import wrong_address
 from fairlead.scheduler.options import Options
 
 API_VERSION = "config.fairlead.dev/v1alpha1"
@@ -42,7 +43,13 @@ class _Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True, froze
 class Profile(_Section, frozen=True):
     """One scheduler name."""
 
-    scheduler_name: Annotated[str, _is("Pods with this `schedulerName` are scheduled by the profile.", min_length=1)]
+    scheduler_name: Annotated[
+        str,
+        _is(
+            "Pods with this `schedulerName` are scheduled by the profile.",
+            pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]{0,251}[A-Za-z0-9])?$",
+        ),
+    ]
     profile: Annotated[
         Literal["ai", "kubernetes"], _is("Fairlead's scores and rules, or kube-scheduler's scores and preemption.")
     ]
@@ -364,6 +371,13 @@ def _mistake(given: Configuration) -> str:
         return f"profiles: schedulerName {twice[0]!r} is listed twice"
     if "enabled" in given.gpu_sharing.agents:
         return "gpuSharing.agents: 'enabled' is not an agent; give the name of the agent on the nodes, such as 'fairlead-agent'"
+    for field, address in (
+        ("address", given.address),
+        ("visibilityAddress", given.visibility_address),
+        ("externalMetricsAddress", given.external_metrics_address),
+    ):
+        if wrong := wrong_address(address):
+            return f"{field}: {wrong}"
     if given.retries.backoff_limit_seconds < given.retries.backoff_seconds:
         return "retries: backoffLimitSeconds is less than backoffSeconds"
     election = given.leader_election

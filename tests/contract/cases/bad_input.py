@@ -226,6 +226,24 @@ def durations_and_budgets_beyond_their_bounds_are_422(api):
 
 
 @case
+def numbers_beyond_64_bits_are_no_integers(api):
+    most, huge = 2**63 - 1, 10**20
+    about = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "AIJob", "metadata": {"name": api.name}}
+
+    def posted(template, **role):
+        return api.post(AI_JOBS, {**about, "spec": {"roles": [{"name": "w", "template": template, **role}]}})
+
+    for amount in (huge, -huge):
+        told = 'sharedResources.a in body must be of type integer,string: "number"'
+        posted({}, sharedResources={"a": amount}).no(422, "Invalid", told)
+        made = queue(api.name)
+        made["spec"] = {"resources": [{"name": "a", "quota": amount}]}
+        api.post(QUEUES, made).no(422, "Invalid", 'quota in body must be of type integer,string: "number"')
+    limits = {"nvidia.com/gpu": huge, "cpu": most}
+    posted({"spec": {"containers": [{"name": "m", "resources": {"limits": limits}}]}}).ok(201)
+
+
+@case
 def another_kind_of_custom_object_is_422(api):
     told = f'Pod.fairlead.dev "{api.name}" is invalid: kind: Invalid value: "Pod": must be Queue'
     refused = api.post(QUEUES, queue(api.name, kind="Pod")).no(422, "Invalid", told)

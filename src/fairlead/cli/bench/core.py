@@ -262,8 +262,10 @@ def decisions(
             _replay(replay, only, result, texts=not ignore_texts)
     except logs.Refused as error:
         fail(str(error), Exit.FAILED)
-    except (LogError, OSError) as error:
-        fail(str(error), Exit.USAGE if isinstance(error, LogError) else Exit.NOT_FOUND)
+    except LogError as error:
+        fail(str(error), Exit.USAGE)
+    except OSError as error:
+        fail(f"cannot read or write {error.filename}: {error.strerror}", Exit.NOT_FOUND)
     result.seconds = time.perf_counter() - begun
 
     def table() -> None:

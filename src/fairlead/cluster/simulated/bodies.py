@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from fairlead.cluster.simulated.store import Object
 LIMIT = 3 << 20
 """Bytes that a body may have."""
 _MOST_NODES = 1_000_000
+_LONG = re.compile(rb"[0-9]{19}")  # no other whole number is beyond int64
 _SHOWN_BYTES = 30  # of a body that cannot be read
 _STRUCT = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _MAP = "Go value of type map[string]interface {}"
@@ -54,6 +56,7 @@ def of_resource(api: ApiServer, resource: Resource, body: Body, validation: str)
     raw = _read(body, (resource.api_version, resource.kind), resource.kind, protobuf_too=not resource.custom)
     kind, version = _kind_of(raw, body, resource.kind)
     if resource.custom:
+        raw = _as_go(raw) if _LONG.search(body.content) else raw
         if not kind:
             shown = body.content.decode(errors="replace")
             raise body.unrecognized(resource.kind, f"Object 'Kind' is missing in '{shown}'")
@@ -212,6 +215,15 @@ def _kind_of(raw: Any, body: Body, wanted: str) -> tuple[str, str]:
             detail = f"json: cannot unmarshal {schema.go_name(found[name])} into Go struct field .{name} of type string"
             raise body.unrecognized(wanted, f"couldn't get version/kind; json parse error: {detail}")
     return found["kind"], found["apiVersion"]
+
+
+def _as_go(value: Any) -> Any:
+    """The value with numbers that are no int64 as floats, as Go has them where the type is not known."""
+    if isinstance(value, dict):
+        return {name: _as_go(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_as_go(each) for each in value]
+    return float(value) if isinstance(value, int) and not -(2**63) <= value < 2**63 else value
 
 
 def _text(content: bytes) -> bytes:

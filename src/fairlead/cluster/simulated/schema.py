@@ -249,12 +249,14 @@ def _plain(schema: Any) -> Any:
     if plain.get("format") not in ("date-time", None) and isinstance(plain["format"], str):
         del plain["format"]  # of the formats only this one is checked
     if schema.get("x-kubernetes-int-or-string"):
-        return {**plain, "type": ["integer", "string"]}
+        return {**plain, "type": ["integer", "string"], "maximum": _MOST_INT, "minimum": -_MOST_INT}
     if plain.get("nullable") and isinstance(plain.get("type"), str):
         plain["type"] = [plain["type"], "null"]
     return plain
 
 
+_MOST_INT = 2**63 - 1
+_MOST_TEXT = 300  # of the error of an expression: it may quote the whole object
 _JSON_NAMES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
 
@@ -274,6 +276,8 @@ def _cause(error: Any) -> Cause:  # noqa: PLR0911 - a rule each
             f'"{_JSON_NAMES.get(type(value), "null")}"',
             path,
         )
+    if rule in ("Minimum", "Maximum") and abs(kind.limit) >= _MOST_INT:
+        return Cause("FieldValueTypeInvalid", f'Invalid value: "number": {body} must be of type integer,string: "number"', path)
     if rule == "Minimum":
         return invalid_value(path, value, f"{body} should be greater than or equal to {kind.limit}")
     if rule == "Maximum":
@@ -326,7 +330,7 @@ def _broken_here(known: _Rules, value: Any, path: str) -> typing.Iterator[Cause]
         try:
             holds = evaluated(rule["rule"], {"self": value})
         except ExpressionError as error:
-            yield invalid_value(path, "object", f"rule evaluation error: {error}")
+            yield invalid_value(path, "object", f"rule evaluation error: {str(error)[:_MOST_TEXT]}")
             continue
         if not holds:
             message = rule.get("message") or f"failed rule: {rule['rule']}"
