@@ -1,6 +1,7 @@
 """`explain aijob/NAME`: from the pods and the PodGroup that the operator created for it, else from its own status."""
 
 import io
+import json
 
 import msgspec
 import pytest
@@ -63,6 +64,17 @@ def test_the_elements_of_an_array_are_told_together(box):
     assert (told["state"], told["pods"], told["gpus"]) == ("Waiting", 40, 320.0)
     assert told["placed"] == len(told["nodes"]) == 40 - told["queued"], "one element fills a node"
     assert told["position"] == 1, "of its next element"
+
+
+def test_a_job_that_its_user_holds_was_not_preempted(box):
+    held = submitted(box, objects.ai_job("held", suspend=True))
+    about = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "AIJob", "name": "held", "namespace": "vision"}
+    for note in ("suspended by its user", "suspended by the scheduler"):
+        event = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": f"e{len(note)}"}, "reason": "Suspended"}
+        event |= {"eventTime": "2026-01-01T00:00:00.000000Z", "regarding": {**about, "uid": held.metadata.uid}, "note": note}
+        event |= {"action": "Suspended", "type": "Normal", "reportingController": "a/b", "reportingInstance": "c"}
+        box.kubectl("create", "-n", "vision", "-f", "-", text=json.dumps(event))
+        assert explain(box, "held")["preempted"] == (None if note.endswith("user") else note)
 
 
 def test_names_that_do_not_exist_and_pods_that_only_say_so_are_not_its_own(box):

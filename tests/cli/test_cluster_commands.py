@@ -173,7 +173,7 @@ def test_queue_nodes_share_and_explain_tell_of_the_same_jobs(box):
     )
     assert len(jobs["ring"]["nodes"]) == 3
     assert jobs["huge"]["state"] == "Pending"
-    assert jobs["huge"]["reason"]["code"] == "Unschedulable"
+    assert jobs["huge"]["reason"]["code"] == "Resources"
     nodes = box.json("nodes", "--gpus")["nodes"]
     assert sum(node["gpus_used"] for node in nodes) == 24
     assert {node["state"] for node in nodes} == {"idle", "allocated"}
@@ -469,6 +469,9 @@ def test_queue_can_be_narrowed(box):
     assert [job["name"] for job in box.json("queue", "--queue", "robotics")["jobs"]] == ["b"]
     assert box.json("queue", "-n", "language")["jobs"] == []
     assert box.json("queue", "--queue", "language")["jobs"] == []
+    assert box.json("share", "--resource", "memory")["queues"]
+    done = box.fairlead("share", "--resource", "nope")
+    assert (done.exit_code, "no queue has a quota, a limit or pods with 'nope'; there are cpu, " in done.output) == (4, True)
     done = box.fairlead("queue", "--queue", "nope")
     assert (done.exit_code, "queue 'nope' does not exist" in done.output) == (4, True)
 

@@ -46,7 +46,7 @@ def running(name, gpus):
 def test_a_reason_that_no_longer_holds_is_not_shown():
     old = "queue q would hold 12 of 2 nvidia.com/gpu"
     job = next(each for each in jobs(snapshot(told(objects.pod("p", queue="q", gpus=8), "LimitExceeded", old))))
-    assert (job.reason.code, job.reason.message) == ("Unschedulable", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    assert (job.reason.code, job.reason.message) == ("Resources", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
     (job,) = jobs(snapshot(told(objects.pod("p", queue="q", gpus=1), "LimitExceeded", old)))
     assert job.reason is None, "it would start"
     (job,) = jobs(snapshot(told(objects.pod("p", queue="gone"), "Unschedulable", "0/9 nodes are available.")))

@@ -70,7 +70,7 @@ def test_they_are_listed_as_they_are_explained(box):
             told["gpus"],
             told["user"],
         )
-        assert each["kind"] == "AIJob"
+        assert (each["kind"], each["queue"]) == ("AIJob", told["queue"])
         assert name == "new" or each["reason"]["message"] == told["message"], "that of the new one counts the seconds"
     table = box.fairlead("queue").stdout
     assert "(Dependency) job 'first' is Running" in table

@@ -62,6 +62,16 @@ def test_a_group_without_pods_has_a_reason():
     assert (told.state, told.pods, told.message) == ("Empty", 0, "none of its pods is pending or running; it starts with 3")
 
 
+def test_a_group_that_has_ended_is_explained_by_its_end():
+    made = core(node("n"), queue("q"), group("g", 2, queue="q"), pod("g-0", group="g", queue="q", at="n", started=5.0))
+    made.apply([Upsert(pod("g-0", group="g", queue="q", at="n", started=5.0, finished=True))], 101.0)
+    told = explanations.live(made, "podgroup", "ns", "g", 110.0)
+    assert (told.state, told.message) == (
+        "Failed",
+        "none of its pods is left: 0 of the 2 that it needs have succeeded, and it failed",
+    )
+
+
 def test_no_job_is_told_to_wait_for_what_no_node_has():
     made = core(node("n", gpus=2), node("m", gpus=4), queue("q"), pod("large", queue="q", gpus=8), pod("runs", queue="q", gpus=4))
     made.apply([Upsert(pod("waits", queue="q", gpus=4))], 101.0)

@@ -114,7 +114,7 @@ def test_queues_that_are_each_others_parents_are_told_of_the_cycle():
     core.decide(1.0)
     found = {each.name: each for each in told}
     cycle = "queue 'c' cannot have parent 'b': they would form a cycle, c -> b -> a -> c"
-    assert (found["c"].reason, found["c"].message) == ("InvalidSpec", f"{cycle}; the previous policy stays in effect")
+    assert (found["c"].reason, found["c"].message) == ("InvalidSpec", f"{cycle}; the queue is not in effect")
     assert (found["a"].accepted, found["a"].reason) == (False, "ParentNotAccepted")
     assert found["a"].message.startswith(f"parent queue 'c' is not accepted: {cycle}; until it is")
     assert found["b"].reason == "Accepted"

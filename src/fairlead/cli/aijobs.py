@@ -46,6 +46,27 @@ async def fetch(client: Client, namespace: str, name: str) -> AIJob | None:
         return None
 
 
+async def default_queue(client: Client, namespace: str) -> str:
+    """The queue of a namespace's jobs that name none. Raises `ApiError`, `Unreachable`."""
+    from fairlead.cluster.kubernetes.client import ApiError
+
+    try:
+        found = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{namespace}"), type=views.Namespace)
+    except ApiError as error:
+        if error.code not in (_FORBIDDEN, _NOT_FOUND):
+            raise
+        return names.DEFAULT_QUEUE
+    return (found.metadata.labels or {}).get(names.DEFAULT_QUEUE_LABEL, names.DEFAULT_QUEUE)
+
+
+async def of_its_own(client: Client, job: AIJob, now: float) -> Explanation:
+    """Where a job stands by its own status, with its namespace's queue if it names none. Raises `ApiError`, `Unreachable`."""
+    found = by_status(job, now)
+    if found.queue:
+        return found
+    return msgspec.structs.replace(found, queue=await default_queue(client, job.metadata.namespace))
+
+
 def over(job: AIJob | None) -> bool:
     """Whether it has ended: pods that it still has add nothing to that."""
     return job is not None and job.status is not None and job.status.phase in _OVER

@@ -16,6 +16,7 @@ from fairlead.cli.connection import KubeconfigOption, default_namespace, run, sp
 from fairlead.cli.output import Exit, Output, OutputOption, console, emit, fail, progress
 from fairlead.cluster import views
 from fairlead.cluster.kinds import NODE
+from fairlead.operator.jobs.phases import BY_USER
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -88,7 +89,7 @@ async def _explanation(client: Client, kind: str, namespace: str, name: str) -> 
         except aijobs.Unknown as error:
             fail(str(error), Exit.NOT_FOUND)
         if job is not None and aijobs.over(job):
-            return aijobs.by_status(job, client.server_time or time.time())
+            return await aijobs.of_its_own(client, job, client.server_time or time.time())
     answered = await by_leader(client, kind, namespace, name)
     if answered is not None:
         return await _completed(client, answered, f"{kind}/{name}", namespace)
@@ -103,13 +104,13 @@ async def _explanation(client: Client, kind: str, namespace: str, name: str) -> 
         except ApiError as refused:
             if job is None or refused.code not in (_FORBIDDEN, _NOT_FOUND):
                 raise
-            return aijobs.by_status(job, client.server_time or time.time())
+            return await aijobs.of_its_own(client, job, client.server_time or time.time())
         if kind == "aijob":
             found = msgspec.structs.replace(found, object=f"aijob/{name}")
         return found
     tasks, gang = _find(snapshot, kind, namespace, name)
     if job is not None and not tasks:
-        return aijobs.by_status(job, snapshot.now)
+        return await aijobs.of_its_own(client, job, snapshot.now)
     return full_explanation(snapshot, f"{kind}/{name}", tasks, gang)
 
 
@@ -149,6 +150,7 @@ def _latest_preemption(kubeconfig: str, namespace: str, name: str) -> tuple[str 
         return [msgspec.json.decode(raw, type=_Event) for raw in page.items]
 
     events = [each for each in run(kubeconfig, events_of) if each.reason in ("Preempted", "Rescheduled", "Suspended")]
+    events = [each for each in events if each.note != BY_USER]
     latest = max(events, key=lambda each: each.eventTime or "", default=None)
     return (latest.note, latest.eventTime) if latest is not None else (None, None)
 

@@ -152,7 +152,8 @@ def _from_cluster(kubeconfig: str, wanted: Wanted, now: float, *, runs: bool) ->
         if isinstance(error, ApiError) and error.code in refused:
             fail(error.message, refused[error.code])
         if not path.exists():
-            why = f"no history found: the cluster serves none ({str(error)[:200]}), and there is none at {DEFAULT_FILE}"
+            answer = " ".join(str(error).split())[:200]
+            why = f"no history found: the cluster serves none ({answer}), and there is none at {DEFAULT_FILE}"
             fail(f"{why}: give its URL with --database or FAIRLEAD_DATABASE", Exit.UNREACHABLE)
     return _from_database(f"sqlite:///{path}", wanted, now, runs=runs)
 

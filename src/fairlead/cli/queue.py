@@ -18,7 +18,6 @@ from fairlead.cli.listing import Column, Listing
 from fairlead.cli.output import Exit, Output, OutputOption, fail
 from fairlead.cli.without_pods import AIJOB, WithoutPods
 from fairlead.cluster import views
-from fairlead.cluster.reported import why_waiting
 from fairlead.cluster.times import seconds
 from fairlead.core.model.groups import Target
 from fairlead.core.model.pods import Pod
@@ -265,7 +264,7 @@ def _why(pods: list[tuple[views.Pod, Pod]], snapshot: Snapshot) -> Why | None:
     if None in known and len(waiting) == len(pods):
         return None  # the job would start, though perhaps not with all that it could use
     reason = next((each for each in known if each is not None), None)
-    return Why(*why_waiting(reason)) if reason is not None else None
+    return Why(str(reason.code), reason.message) if reason is not None else None
 
 
 def _reported(view: views.Pod) -> Why | None:

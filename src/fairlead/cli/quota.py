@@ -76,10 +76,14 @@ def _table(found: list[Quota]) -> Listing:
                 rows.append([Text(each.queue), Text(user.user), Text(resource), *shown])
             rows.append(_jobs(each.queue, user.user, user))
         if each.other_users and not each.users:
-            rows.append([Text(each.queue), Text(f"({each.other_users} users)"), Text(""), *[""] * 5])
+            rows.append([Text(each.queue), Text(_users(each.other_users, "user")), Text(""), *[""] * 5])
         elif each.other_users:
-            rows.append([Text(each.queue), Text(f"({each.other_users} other users)"), Text(""), *[""] * 5])
+            rows.append([Text(each.queue), Text(_users(each.other_users, "other user")), Text(""), *[""] * 5])
     return Listing(columns, rows)
+
+
+def _users(count: int, what: str) -> str:
+    return f"({count} {what}{'s' * (count != 1)})"
 
 
 def _jobs(queue: str, user: str, counts: Quota | User) -> list[object]:

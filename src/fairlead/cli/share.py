@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlead.api import names
 from fairlead.cli.connection import IntervalOption, KubeconfigOption, SeenFromOption, WatchOption, show
 from fairlead.cli.leader import Leader
 from fairlead.cli.listing import Column, Listing, amount
-from fairlead.cli.output import Output, OutputOption
+from fairlead.cli.output import Exit, Output, OutputOption, fail
 from fairlead.scheduler.overview.rows import Amount, Share, Shares
 
 if TYPE_CHECKING:
@@ -26,17 +27,28 @@ def share(
 ) -> None:
     """Quota, limit, fair share, allocation and pending jobs of each queue."""
 
+    def shown(found: Shares) -> tuple[Shares, Listing]:
+        if resource:
+            _check(resource, found)
+        return found, _table(found, resource or found.resource)
+
     async def by_leader(leader: Leader, _: float) -> tuple[Shares, Listing] | None:
         found = await leader.queues()
-        return (found, _table(found, resource or found.resource)) if found is not None else None
+        return shown(found) if found is not None else None
 
     def view_of(snapshot: Snapshot) -> tuple[Shares, Listing]:
         from fairlead.scheduler.overview.queues import shares
 
-        found = shares(snapshot.state)
-        return found, _table(found, resource or found.resource)
+        return shown(shares(snapshot.state))
 
     show(kubeconfig, output, view_of, watch=watch, interval=interval, by_leader=by_leader, namespace=namespace)
+
+
+def _check(resource: str, found: Shares) -> None:
+    """End the command where the table would be empty, as of a misspelt resource."""
+    known = {each.resource for queue in found.queues for each in queue.resources} | {*found.outside_queues, found.resource}
+    if resource not in known and resource not in ("cpu", "memory", *names.GPU_RESOURCES):
+        fail(f"no queue has a quota, a limit or pods with {resource!r}; there are {', '.join(sorted(known))}", Exit.NOT_FOUND)
 
 
 def _table(found: Shares, resource: str) -> Listing:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from fairlead.api import names
-from fairlead.cluster import views
 from fairlead.scheduler.overview.rows import Job, State, Why
 
 if TYPE_CHECKING:
@@ -43,13 +42,15 @@ class WithoutPods:
 
     async def read(self, leader: Leader) -> None:
         """List them; again at the earliest when that costs little of the time. Raises `ApiError`, `Unreachable`."""
+        from fairlead.cli import aijobs
+
         begun = time.monotonic()
         if begun < self._next:
             return
         self._known = await self._listed(leader)
         for job in self._known:
             if not _queue(job) and job.metadata.namespace not in self._queues:
-                self._queues[job.metadata.namespace] = await _default_queue(leader.client, job.metadata.namespace)
+                self._queues[job.metadata.namespace] = await aijobs.default_queue(leader.client, job.metadata.namespace)
         ended = time.monotonic()
         self._next = ended + (ended - begun) / _PART
 
@@ -116,21 +117,6 @@ async def _list(client: Client, namespace: str) -> list[AIJob]:
         found = await list_all(client, path, AIJob)  # its CustomResourceDefinition is of an earlier version
     ran = ("Running", "Resizing")
     return [job for job in found if not aijobs.over(job) and (job.status is None or job.status.phase not in ran)]
-
-
-async def _default_queue(client: Client, namespace: str) -> str:
-    """The queue of a namespace's jobs that name none."""
-    import msgspec
-
-    from fairlead.cluster.kubernetes.client import ApiError
-
-    try:
-        found = msgspec.json.decode(await client.get(f"/api/v1/namespaces/{namespace}"), type=views.Namespace)
-    except ApiError as error:
-        if error.code not in (_FORBIDDEN, _NOT_FOUND):
-            raise
-        return names.DEFAULT_QUEUE
-    return (found.metadata.labels or {}).get(names.DEFAULT_QUEUE_LABEL, names.DEFAULT_QUEUE)
 
 
 def _queue(job: AIJob) -> str:

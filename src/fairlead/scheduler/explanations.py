@@ -221,7 +221,7 @@ def explained(
     return Explanation(
         object=name,
         queue=queue,
-        state="Suspended" if suspended else "Running" if tasks and not waiting else "Waiting" if waiting else "Empty",
+        state=_state(tasks, waiting, gang, suspended=suspended),
         pods=len(tasks),
         placed=len(placed),
         gpus=sum(map(state.queues.tree.parts.of, tasks)) / WHOLE,
@@ -246,12 +246,23 @@ def explained(
     )
 
 
+def _state(tasks: list[Task], waiting: list[Task], gang: Gang | None, *, suspended: bool) -> str:
+    """Where a job stands. waiting: those of its pods that have no place."""
+    if suspended:
+        return "Suspended"
+    if tasks:
+        return "Waiting" if waiting else "Running"
+    return (gang.end if gang is not None else "") or "Empty"
+
+
 def _empty(gang: Gang | None) -> str | None:
     """Why a gang has no pods that count: they have ended, or there are none yet."""
     if gang is None:
         return None
     if gang.succeeded and not gang.needed:
         return "all pods that it needs have succeeded"
+    if gang.end == "Failed":
+        return f"none of its pods is left: {gang.succeeded} of the {gang.min_member} that it needs have succeeded, and it failed"
     return f"none of its pods is pending or running; it starts with {gang.needed}"
 
 

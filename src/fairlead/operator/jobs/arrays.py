@@ -19,7 +19,7 @@ from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.attempt import Given
 from fairlead.operator.jobs.dependencies import READY, State, Verdict
 from fairlead.operator.jobs.members import Member, members
-from fairlead.operator.jobs.phases import FINISHED, Phase, step
+from fairlead.operator.jobs.phases import BY_USER, FINISHED, Phase, step
 from fairlead.operator.jobs.plan import LEAST_AHEAD, MOST_AHEAD, Blame, Plan, Step, plan
 from fairlead.operator.jobs.pods import PodSeen
 from fairlead.operator.jobs.starting import due
@@ -121,7 +121,7 @@ class ArrayRun:
                 self._unplaced.add(index)
         leaving = current.leaving(current.attempt.pods.values()) + current.leaving(current.attempt.stale)
         if before is not Phase.SUSPENDED:
-            current.events.append(("Suspended", "suspended by its user", False))
+            current.events.append(("Suspended", BY_USER, False))
             self._dirty.update(self.active)
         status = self._status(current, step(before, Phase.SUSPENDED), suspended="User")
         return Plan(status, delete=leaving, events=tuple(current.events))

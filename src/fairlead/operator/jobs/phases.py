@@ -18,6 +18,8 @@ class Phase(StrEnum):
     FAILED = "Failed"
 
 
+BY_USER = "suspended by its user"
+"""The note of the event `Suspended` of a job that its user suspended."""
 FINISHED = frozenset({Phase.SUCCEEDED, Phase.FAILED})
 
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {

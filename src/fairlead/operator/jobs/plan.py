@@ -22,7 +22,7 @@ from fairlead.operator.jobs.defaults import ENDLESS
 from fairlead.operator.jobs.defaults import restarts as restarts_of
 from fairlead.operator.jobs.dependencies import State
 from fairlead.operator.jobs.members import Member
-from fairlead.operator.jobs.phases import FINISHED, Phase, step
+from fairlead.operator.jobs.phases import BY_USER, FINISHED, Phase, step
 from fairlead.operator.jobs.pods import HARDWARE, NODE_LOST, PodSeen
 from fairlead.operator.jobs.starting import Verdict as StartVerdict
 
@@ -139,7 +139,7 @@ class Step:
         who = "User" if self.job.spec.suspend else "Policy"
         changes: dict[str, Any] = {"resume_at": None}
         if before is not Phase.SUSPENDED:
-            self.events.append(("Suspended", f"suspended by {'its user' if who == 'User' else 'the scheduler'}", False))
+            self.events.append(("Suspended", BY_USER if who == "User" else "suspended by the scheduler", False))
             if self.attempt.pods:
                 ran = any(pod.node for pod in self.attempt.pods.values())
                 changes |= {"attempt": self.attempt.number + 1, "interruptions": self.old.interruptions + ran}

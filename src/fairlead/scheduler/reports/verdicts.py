@@ -148,7 +148,8 @@ class Verdicts:
     def _verdict(self, kind: str, name: str, complaint: str) -> Verdict:
         refused = self._refused.get(name) if kind == "queues" else None
         if refused is not None:
-            message = f"{refused.message}; the previous policy stays in effect"
+            before = "the previous policy stays" if self._state.queues.tree.has_object(name) else "the queue is not"
+            message = f"{refused.message}; {before} in effect"
             return Verdict(kind, name, accepted=False, reason=str(refused.code), message=message)
         if complaint:
             return Verdict(kind, name, accepted=False, reason="Unsupported", message=complaint)
