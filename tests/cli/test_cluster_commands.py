@@ -349,8 +349,9 @@ def test_what_cannot_be_submitted_is_said_and_a_rehearsal_submits_nothing(box, t
         ([str(plain)], "#!/bin/bash"),
         (["--", "true"], "no image: use"),
         ([], "give a script"),
-        (["--image", "i", "--gpus", "many", "--", "true"], "--gpus 'many' is not a number"),
+        (["--image", "i", "--gpus", "many", "--", "true"], "--gpus 'many' is not a whole number"),
         ([str(tmp_path / "none.sh")], "cannot read"),
+        ([str(tmp_path)], "Is a directory"),
     ):
         done = submitted(box, *arguments)
         assert (done.exit_code, told in done.output) == (2, True), done.output

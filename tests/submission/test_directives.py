@@ -52,7 +52,7 @@ def test_times(text, seconds):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("#SBATCH --nodes=many", "--nodes 'many' is not a number of at least 1"),
+        ("#SBATCH --nodes=many", "line 2: --nodes 'many' is not a whole number from 1 to 1000000"),
         ("#SBATCH --time=soon", "is not a time such as"),
         ("#SBATCH --time=0", "is an empty time: give at least one second. Without --time, the limit of its class"),
         ("#SBATCH --time=0s", "'0s' is an empty time: give at least one second"),
@@ -81,6 +81,16 @@ def test_what_cannot_be_meant_is_said_with_its_line(line, told):
         read(f"#!/bin/sh\n{line}\n")
     assert told in str(refused.value)
     assert "line 2" in str(refused.value) or "--gpus" in str(refused.value)
+
+
+def test_an_option_of_the_command_line_is_named_once():
+    for option, value, told in (
+        ("gpus", "99999999999", "--gpus '99999999999' is not a whole number from 0 to 1000000"),
+        ("mem", "1X", "--mem '1X' is not a size such as 64G"),
+    ):
+        with pytest.raises(DirectiveError) as refused:
+            asked([(option, value, f"--{option}")])
+        assert str(refused.value) == told
 
 
 def test_gpus_in_all_their_forms():
@@ -208,7 +218,7 @@ def test_what_stands_alone_swallows_nothing():
         ("--gres=gpu=2", "cannot be read"),
         ("--gres=gpu/a100:2", "cannot be read"),
         ("--gres=gpu:1,shard:2", "gpu-fraction"),
-        ("--gpus=many", "is not a number"),
+        ("--gpus=many", "is not a whole number"),
         ("--gpus-per-socket=2", "give --gpus-per-node"),
         ("--tres-per-task=gres/gpu:1 -n 4", "give --gpus-per-task"),
         ("--ntasks-per-gpu=2 -n 3", "whole GPUs"),
@@ -218,7 +228,7 @@ def test_what_stands_alone_swallows_nothing():
         ("--gpu-per-node=4", "is not an option of sbatch"),
         ("--mem_per_cpu=4G", "is not an option of sbatch"),
         ("--cpus=4", "may be --cpus-per-gpu, --cpus-per-task"),
-        ("--nodes=²", "is not a number"),
+        ("--nodes=²", "is not a whole number"),
         ("-d afterok:a?afterany:b", "alternatives are not supported"),
     ],
 )

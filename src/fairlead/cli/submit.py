@@ -128,7 +128,7 @@ def as_given(env: list[str] | None, options: dict[str, str]) -> list[tuple[str, 
 def _is_file(text: str) -> bool:
     if text == "-" or text.endswith(_MANIFESTS) or text.endswith((".sh", ".py", ".bash", ".sbatch")):
         return True
-    return Path(text).is_file()
+    return Path(text).is_file() or Path(text).is_dir()  # no command is a directory
 
 
 def _manifests(

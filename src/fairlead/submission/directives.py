@@ -372,10 +372,15 @@ def _in_bounds(span: str, text: str, where: str) -> None:
         raise DirectiveError(f"{where}: {text!r} is an empty time: give at least one second. {_UNLIMITED.capitalize()}")
 
 
+def _at(where: str, name: str) -> str:
+    """Where an option stands, and which it is, once. where: a line of a script, or the option itself."""
+    return where if where == f"--{name}" else f"{where}: --{name}"
+
+
 def _gpus(text: str, name: str, where: str) -> tuple[str, int]:
     """(model, how many) of `[MODEL:]N`; of a model alone, as only `--gres` takes it, one."""
     if "," in text:
-        raise DirectiveError(f"{where}: --{name} {text!r}: members have GPUs of one model; give one of them")
+        raise DirectiveError(f"{_at(where, name)} {text!r}: members have GPUs of one model; give one of them")
     model, _, count = text.rpartition(":")
     if name == "gres" and not model and re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", count):
         model, count = count, "1"
@@ -384,17 +389,17 @@ def _gpus(text: str, name: str, where: str) -> tuple[str, int]:
 
 def _number(text: str, name: str, where: str, least: int = 0) -> int:
     if not re.fullmatch(r"[0-9]{1,7}", text) or not least <= int(text) <= 1_000_000:
-        raise DirectiveError(f"{where}: --{name} {text!r} is not a number of at least {least}")
+        raise DirectiveError(f"{_at(where, name)} {text!r} is not a whole number from {least} to 1000000")
     return int(text)
 
 
 def _memory(text: str, name: str, where: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.upper())
     if found is None:
-        raise DirectiveError(f"{where}: --{name} {text!r} is not a size such as 64G")
+        raise DirectiveError(f"{_at(where, name)} {text!r} is not a size such as 64G")
     amount = Fraction(found[1])
     if amount.denominator != 1:
-        raise DirectiveError(f"{where}: --{name} {text!r}: give a whole number, in a smaller unit")
+        raise DirectiveError(f"{_at(where, name)} {text!r}: give a whole number, in a smaller unit")
     return int(amount) * _BYTES[found[2]]
 
 
@@ -404,10 +409,10 @@ def _dependencies(text: str, where: str) -> list[tuple[str, str]]:
     for part in text.split(","):
         when, *jobs = part.split(":")
         if "?" in part:
-            raise DirectiveError(f"{where}: --dependency {part!r}: alternatives are not supported; `,` requires all")
+            raise DirectiveError(f"{_at(where, 'dependency')} {part!r}: alternatives are not supported; `,` requires all")
         if when not in _WHEN or (not jobs and when != "singleton") or not all(jobs):
             raise DirectiveError(
-                f"{where}: --dependency {part!r} is not one of {', '.join(_WHEN)}, with names of jobs: afterok:prepare"
+                f"{_at(where, 'dependency')} {part!r} is not one of {', '.join(_WHEN)}, with names of jobs: afterok:prepare"
             )
         found += [(job, when) for job in jobs] or [("", when)]
     return found
