@@ -4,6 +4,7 @@ import msgspec
 
 from fairlead.cluster.kubernetes.aggregated import camelled
 from fairlead.cluster.port import Synced, Upsert
+from fairlead.core.model.groups import Group
 from fairlead.core.model.policy import Policy
 from fairlead.core.model.service_classes import ServiceClass
 from fairlead.scheduler import explanations
@@ -66,10 +67,11 @@ def test_a_group_that_has_ended_is_explained_by_its_end():
     made = core(node("n"), queue("q"), group("g", 2, queue="q"), pod("g-0", group="g", queue="q", at="n", started=5.0))
     made.apply([Upsert(pod("g-0", group="g", queue="q", at="n", started=5.0, finished=True))], 101.0)
     told = explanations.live(made, "podgroup", "ns", "g", 110.0)
-    assert (told.state, told.message) == (
-        "Failed",
-        "none of its pods is left: 0 of the 2 that it needs have succeeded, and it failed",
-    )
+    message = "none of its pods is left: 0 of the 2 that it needs have succeeded, and it failed"
+    assert (told.state, told.message, told.queue) == ("Failed", message, "q")
+    made.apply([Upsert(Group("ns", "g", 2, ended="Succeeded"))], 102.0)
+    told = explanations.live(made, "podgroup", "ns", "g", 110.0)
+    assert (told.state, told.message, told.queue) == ("Succeeded", "its AIJob, or element, has succeeded", "default")
 
 
 def test_no_job_is_told_to_wait_for_what_no_node_has():

@@ -91,6 +91,15 @@ def test_the_end_of_its_aijob_counts_once_its_pods_are_gone():
     assert story.phases[-1] == "Failed"
 
 
+def test_members_of_an_aijob_that_failed_may_be_made_again():
+    story = Story(roles="digest")
+    story.pods(0, 1, **RUNS)
+    story.pods(0, 1, **FAILED)
+    assert story.phases[-1] == "Pending", "it restarts, or is held"
+    story.see(Upsert(Group("ns", "g", 2, roles="digest", ended="Failed")))
+    assert story.phases[-1] == "Failed"
+
+
 def test_what_is_written_is_read():
     def read(annotations, phase):
         manifest = {"metadata": {"name": "g", "namespace": "ns", "annotations": annotations}, "spec": {"minMember": 1}}
@@ -109,25 +118,46 @@ class Api:
         self.patches.append((path, msgspec.json.decode(body)))
 
 
+def aijob_with(status, **spec):
+    manifest = objects.ai_job("j", **spec)
+    manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
+    return msgspec.convert(manifest | {"status": status}, AIJob)
+
+
+def known_as(ended, owner="u"):
+    """PodGroups of any name. ended: what is written on them."""
+    owners = [{"kind": "AIJob", "name": "j", "uid": owner, "controller": True}]
+    about = {"name": "j", "namespace": "ns", "ownerReferences": owners}
+    annotations = {"fairlead.dev/ended": ended} if ended else {}
+    view = msgspec.convert({"metadata": about | {"annotations": annotations}, "spec": {"minMember": 1}}, views.PodGroup)
+    return lambda key: view if key.startswith("ns/j") else None
+
+
+async def patched(job, known):
+    api = Api()
+    await Writer(api, Counters()).write_ends(job, known)
+    assert all(body == {"metadata": {"annotations": body["metadata"]["annotations"]}} for _, body in api.patches)
+    return {path.rpartition("/")[2]: body["metadata"]["annotations"]["fairlead.dev/ended"] for path, body in api.patches}
+
+
 @pytest.mark.parametrize(
-    ("phase", "policy", "written", "patched"),
+    ("phase", "policy", "written", "told"),
     [
-        ("Failed", False, "", "Failed"),
-        ("Failed", False, "Failed", ""),
-        ("Succeeded", True, "", "Succeeded"),
-        ("Succeeded", False, "", ""),
-        ("Running", False, "", ""),
+        ("Failed", False, "", {"j": "Failed"}),
+        ("Failed", False, "Failed", {}),
+        ("Succeeded", True, "", {"j": "Succeeded"}),
+        ("Succeeded", False, "", {}),
+        ("Running", False, "", {}),
+        ("Suspended", False, "", {}),
     ],
 )
-async def test_the_operator_reports_ends_that_pods_do_not_show(phase, policy, written, patched):
-    manifest = objects.ai_job("j", **({"successPolicy": {"roles": ["worker"]}} if policy else {}))
-    manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
-    job = msgspec.convert(manifest | {"status": {"phase": phase}}, AIJob)
-    owner = {"kind": "AIJob", "name": "j", "uid": "u", "controller": True}
-    about = {"name": "j", "namespace": "ns", "ownerReferences": [owner]}
-    annotations = {"fairlead.dev/ended": written} if written else {}
-    known = msgspec.convert({"metadata": about | {"annotations": annotations}, "spec": {"minMember": 1}}, views.PodGroup)
-    api = Api()
-    await Writer(api, Counters()).write_end(job, known)
-    path, body = "/apis/fairlead.dev/v1alpha1/namespaces/ns/podgroups/j", {"annotations": {"fairlead.dev/ended": patched}}
-    assert api.patches == ([(path, {"metadata": body})] if patched else [])
+async def test_the_operator_reports_ends_that_pods_do_not_show(phase, policy, written, told):
+    job = aijob_with({"phase": phase}, **({"successPolicy": {"roles": ["worker"]}} if policy else {}))
+    assert await patched(job, known_as(written)) == told
+
+
+async def test_the_operator_reports_elements_that_failed_and_touches_no_group_of_others():
+    sweep = aijob_with({"phase": "Running", "failedIndexes": "0,2-3"}, array={"indexes": "0-9"})
+    assert await patched(sweep, known_as("")) == {"j-0": "Failed", "j-2": "Failed", "j-3": "Failed"}
+    assert await patched(sweep, known_as("Failed")) == await patched(sweep, known_as("", owner="another")) == {}
+    assert await patched(sweep, lambda key: None) == {}

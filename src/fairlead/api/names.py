@@ -134,7 +134,10 @@ FOLLOWERS_ANNOTATION: Final = "fairlead.dev/followers"
 PAUSED_ANNOTATION: Final = "fairlead.dev/paused"
 """`true` on a PodGroup whose AIJob its user suspends though the scheduler did so, too: it waits for nothing. The operator's."""
 ENDED_ANNOTATION: Final = "fairlead.dev/ended"
-"""`Failed` or `Succeeded` on the PodGroup of an AIJob that ended so, where its pods do not show it. The operator's."""
+"""`Failed` or `Succeeded` on the PodGroup of an AIJob, or of an element, that ended so, where its pods do not show it.
+
+The operator's.
+"""
 SUSPENDED_BY_ANNOTATION: Final = "fairlead.dev/suspended-by"
 """`policy` on a workload that Fairlead suspended: only such are resumed by it."""
 TARGET_EPOCH_ANNOTATION: Final = "fairlead.dev/target-epoch"

@@ -210,7 +210,7 @@ def explained(
 ) -> Explanation:
     """The explanation of a job by the state. start: when it is expected to start."""
     tasks = [task for task in tasks if not task.pod.spare]
-    queue = tasks[0].queue if tasks else (gang.group.queue if gang is not None and gang.group is not None else "")
+    queue = tasks[0].queue if tasks else _queue_of(state, gang)
     waiting = [task for task in tasks if task.state in (TaskState.WAITING, TaskState.UNUSABLE, TaskState.HELD)]
     placed = [task for task in tasks if task.state is TaskState.BOUND]
     unit = next((task.unit for task in waiting if task.unit is not None), None)
@@ -246,6 +246,12 @@ def explained(
     )
 
 
+def _queue_of(state: ClusterState, gang: Gang | None) -> str:
+    """The queue of a gang without pods: the one that it names, else its namespace's."""
+    group = gang.group if gang is not None else None
+    return (group.queue or state.belonging.default_queue(group.namespace)) if group is not None else ""
+
+
 def _state(tasks: list[Task], waiting: list[Task], gang: Gang | None, *, suspended: bool) -> str:
     """Where a job stands. waiting: those of its pods that have no place."""
     if suspended:
@@ -259,6 +265,8 @@ def _empty(gang: Gang | None) -> str | None:
     """Why a gang has no pods that count: they have ended, or there are none yet."""
     if gang is None:
         return None
+    if gang.end and gang.group is not None and gang.group.ended:
+        return f"its AIJob, or element, has {gang.end.lower()}"
     if gang.succeeded and not gang.needed:
         return "all pods that it needs have succeeded"
     if gang.end == "Failed":

@@ -363,14 +363,17 @@ class Gang:
 
     @property
     def end(self) -> str:
-        """How it has ended, `Succeeded` or `Failed`, if no member is left and it has; else empty."""
+        """How it has ended, `Succeeded` or `Failed`, if no member is left and it has; else empty.
+
+        Members of an AIJob that failed may be made again: the operator reports when that has ended.
+        """
         if self.group is None or len(self.tasks) != len(self.spares_of()):
             return ""
         if self.group.ended:
             return self.group.ended
         if self.succeeded and not self.needed:
             return "Succeeded"
-        return "Failed" if self.failed else ""
+        return "Failed" if self.failed and not self.group.roles else ""
 
     @property
     def needed(self) -> int:

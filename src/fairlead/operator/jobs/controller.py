@@ -444,7 +444,7 @@ class Jobs:
     async def _carry_out(self, key: str, job: AIJob, decided: Plan, record: Record) -> None:
         writer, group = self._writer, self.cache.groups.get
         await writer.write_pause(job, group(key))
-        await writer.write_end(job, group(key))
+        await writer.write_ends(job, group)
         for element, attempt in decided.failed:
             self.hardware.runs.failed(key, element, attempt)
         await writer.resize_group(job, group(key), record)

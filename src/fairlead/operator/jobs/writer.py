@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -13,9 +13,10 @@ from fairlead.api.kinds.rules import strict
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes import events
 from fairlead.cluster.kubernetes.client import ApiError, Client, delete, encode
+from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.accepted import over
 from fairlead.operator.jobs.counters import Counters
-from fairlead.operator.jobs.members import digest, group, owned
+from fairlead.operator.jobs.members import digest, gang_of, group, is_gang, owned
 from fairlead.operator.jobs.plan import Plan
 from fairlead.operator.jobs.record import Record
 
@@ -90,18 +91,24 @@ class Writer:
         annotations = {names.PAUSED_ANNOTATION: "true" if job.spec.suspend else None}
         await self._patch(_group_path(job), {"metadata": {"annotations": annotations}})
 
-    async def write_end(self, job: AIJob, known: views.PodGroup | None) -> None:
-        """Report to the scheduler how a job has ended where its pods were deleted before they ended: at its time limit, or
-        because others of its members had succeeded. known: its PodGroup.
+    async def write_ends(self, job: AIJob, group: Callable[[str], views.PodGroup | None]) -> None:
+        """Report to the scheduler how a job, or elements of it, ended, where the pods alone do not show that: it failed for
+        good, or it succeeded before all of its members had. group: a PodGroup by `namespace/name`.
         """
-        if known is None or job.spec.array is not None or job.status is None or not over(job):
+        status = job.status
+        if status is None or (job.spec.array is not None and not is_gang(job)):
             return
-        phase = job.status.phase
+        elements = sorted(indexes.as_set(status.failed_indexes)) if job.spec.array is not None else [-1] * over(job)
+        phase = "Failed" if job.spec.array is not None else status.phase
         if phase == "Succeeded" and job.spec.success_policy is None:
             return
-        written = (known.metadata.annotations or {}).get(names.ENDED_ANNOTATION)
-        if written != phase and owned(known.metadata.owner_references, job):
-            await self._patch(_group_path(job), {"metadata": {"annotations": {names.ENDED_ANNOTATION: phase}}})
+        for element in elements:
+            name = gang_of(job, element)
+            known = group(f"{job.metadata.namespace}/{name}")
+            if known is None or (known.metadata.annotations or {}).get(names.ENDED_ANNOTATION) == phase:
+                continue
+            if owned(known.metadata.owner_references, job):
+                await self._patch(_group_path(job, name), {"metadata": {"annotations": {names.ENDED_ANNOTATION: phase}}})
 
     async def resize_group(self, job: AIJob, known: views.PodGroup | None, record: Record) -> None:
         """A job's roles may change while it runs, or is suspended: its gang follows, and its PodGroup with it."""
@@ -165,5 +172,5 @@ def _path(job: AIJob) -> str:
     return f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/aijobs/{job.metadata.name}"
 
 
-def _group_path(job: AIJob) -> str:
-    return f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups/{job.metadata.name}"
+def _group_path(job: AIJob, name: str = "") -> str:
+    return f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups/{name or job.metadata.name}"
