@@ -85,12 +85,15 @@ def test_an_aijob_is_explained_to_its_user_with_and_without_pods(served):
     assert found["position"] is not None
     assert "other-first" not in json.dumps(found)
     assert "refuses" in told("after"), "nor PodGroups"
+    missing = as_ann(cluster, "queue", "-n", "default", "-o", "json")
+    assert "train" in {each["name"] for each in json.loads(missing.stdout)["jobs"]}
+    assert "you may not list aijobs.fairlead.dev" in missing.stderr
     # A user who may read them sees one that has none, too.
     role = {
         "apiVersion": aggregated.RBAC,
         "kind": "Role",
         "metadata": {"name": "reads-jobs", "namespace": "default"},
-        "rules": [{"apiGroups": ["fairlead.dev"], "resources": ["aijobs"], "verbs": ["get"]}],
+        "rules": [{"apiGroups": ["fairlead.dev"], "resources": ["aijobs"], "verbs": ["get", "list"]}],
     }
     bound = {**aggregated.binding("RoleBinding", "reads-jobs", "reads-jobs", "ann", "default")}
     bound["roleRef"]["kind"] = "Role"
@@ -99,6 +102,10 @@ def test_an_aijob_is_explained_to_its_user_with_and_without_pods(served):
     found = cluster.until(lambda: each if isinstance(each := told("after"), dict) and each["code"] else None)
     assert (found["state"], found["code"]) == ("Pending", "Dependency")
     assert "'train'" in found["message"]
+    listed = as_ann(cluster, "queue", "-n", "default", "-o", "json")
+    shown = {each["name"]: each for each in json.loads(listed.stdout)["jobs"]}
+    assert (shown["train"]["kind"], shown["after"]["kind"], listed.stderr) == ("PodGroup", "AIJob", "")
+    assert (shown["after"]["state"], shown["after"]["reason"]["code"]) == ("Pending", "Dependency")
     assert as_ann(cluster, "explain", "aijob/nobody", "-n", "default").returncode == 4
     assert as_ann(cluster, "explain", "aijob/train", "-n", "other").returncode == 3
 
