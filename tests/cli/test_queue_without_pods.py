@@ -139,6 +139,13 @@ async def test_beside_the_rows_of_the_leader():
     assert not await listed(api, row("a"), row("a-b-worker-0-1", "Pod"), row("sweep-0"), row("one"))
 
 
+async def test_of_other_namespaces_than_the_leader_answers_of_nothing_is_known():
+    podless = WithoutPods()
+    await podless.read(Leader(Api(ai_job("a"))))
+    assert [each.name for each in podless.beside([], 100.0, "ns")] == ["a"]
+    assert not podless.beside([], 100.0, "other")
+
+
 async def test_a_server_that_cannot_select_by_phase_sends_all():
     api = Api(ai_job("waits"), ai_job("runs", "Running"), ai_job("over", "Failed"), selects=False)
     assert [each.name for each in await listed(api)] == ["waits"]

@@ -72,7 +72,7 @@ def queue(
         rows = await leader.jobs(namespace, name)
         if rows is None:
             return None
-        known = in_order(rows + podless.beside(rows, now))
+        known = in_order(rows + podless.beside(rows, now, leader.seen_from))
         if not _any_in(name, known) and (shares := await leader.queues()) is not None:
             _check_queue(name, (each.name for each in shares.queues))
         return chosen(known, now, leader.others)

@@ -104,7 +104,7 @@ def top(
         nodes, rows = await leader.nodes(), await leader.jobs()
         if nodes is None or rows is None:
             return None
-        known = in_order(rows + podless.beside(rows, now))
+        known = in_order(rows + podless.beside(rows, now, leader.seen_from))
         found = _summary(nodes, known, now, lambda _: None, {}, namespace, sort)
         return shown(_with_others(found, leader.others), leader.others)
 

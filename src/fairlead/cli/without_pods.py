@@ -54,12 +54,14 @@ class WithoutPods:
         ended = time.monotonic()
         self._next = ended + (ended - begun) / _PART
 
-    def beside(self, known: Iterable[Job], now: float) -> list[Job]:
-        """The rows of those that no row of `known` is about, as `explain` describes them. now: seconds since the epoch."""
-        if not self._known:
-            return []
-        rows = _Rows(known, {job.metadata.key for job in self._known})
-        return [self._row(job, now) for job in self._known if not rows.have(job)]
+    def beside(self, known: Iterable[Job], now: float, namespace: str = "") -> list[Job]:
+        """The rows of those that no row of `known` is about, as `explain` describes them. now: seconds since the epoch.
+
+        namespace: the only one of which `known` has rows; empty: it has those of all.
+        """
+        jobs = [job for job in self._known if namespace in ("", job.metadata.namespace)]
+        rows = _Rows(known, {job.metadata.key for job in jobs}) if jobs else None
+        return [self._row(job, now) for job in jobs if rows is not None and not rows.have(job)]
 
     def _row(self, job: AIJob, now: float) -> Job:
         from fairlead.cli import aijobs
