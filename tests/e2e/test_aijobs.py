@@ -150,6 +150,9 @@ def test_jobs_wait_for_each_other_and_failures_are_handled(cluster):
     cluster.until(lambda: members(cluster, "train"))
     play(cluster, ["train-worker-0-0"], "Failed", code=1)
     reaches(cluster, "train", "Failed")
+    for name, phase in (("train", "Failed"), ("prepare", "Succeeded")):
+        group = f"/apis/fairlead.dev/v1alpha1/namespaces/default/podgroups/{name}"
+        cluster.until(lambda group=group, phase=phase: cluster.get(group)["status"]["phase"] == phase)
     cluster.until(lambda: members(cluster, "rescue"))
     assert "depends on job 'train'" in reaches(cluster, "evaluate", "Failed")["message"]
     assert not members(cluster, "evaluate")
