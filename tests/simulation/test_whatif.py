@@ -237,6 +237,10 @@ def test_the_class_of_an_aijobs_type_and_the_elements_of_an_array_count():
         (ai_job(queu="vision"), "unknown field 'spec.queu'; it is 'queue' there"),
         (ai_job(restart={"limits": 3}), "unknown field 'spec.restart.limits'; it is 'limit' there"),
         ({**made.pod("p"), "status": {"phases": "Running"}}, "unknown field 'status.phases'; it is 'phase' there"),
+        (
+            ai_job(roles=[{"name": "w", "template": {"spec": {"containers": [{"name": "m", "resorces": {}}]}}}]),
+            r"'spec.roles\[0\].template.spec.containers\[0\].resorces'; it is 'resources' there",
+        ),
         (made.pod("p", nodeSelectors={"a": "b"}), "unknown field 'spec.nodeSelectors'; it is 'nodeSelector' there"),
         (made.pod("p", nothing_like_it=1), "unknown field 'spec.nothing_like_it'; known there: activeDeadlineSeconds, "),
         (made.queue("q") | {"spec": {"resources": [{"name": "cpu", "quotas": 1}]}}, r"'spec.resources\[0\].quotas'"),

@@ -5,10 +5,13 @@ A misspelled field is left out when an object is read, so the answer would be of
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
+
+from lightkube.models.core_v1 import PodTemplateSpec
 
 from fairlead.api import crds
 from fairlead.cluster.simulated import schema
@@ -34,7 +37,8 @@ def check(manifest: dict[str, Any]) -> None:
         resource = served[version]
     else:
         raise Misspelled(f"{kind} {name!r}: apiVersion {version!r} has no such kind, write {' or '.join(sorted(served))}")
-    for path, known in _unknown(_tree(resource.api_version, kind), manifest, ""):
+    found = _unknown(_tree(resource.api_version, kind), manifest, "")
+    for path, known in itertools.chain(found, _in_templates(manifest) if kind == "AIJob" else ()):
         raise Misspelled(f"{kind} {name!r}: unknown field {path!r}{_instead(path, known)}")
 
 
@@ -55,6 +59,15 @@ def _instead(path: str, known: list[str]) -> str:
     if close:
         return f"; it is {close[0]!r} there"
     return f"; known there: {', '.join(known[:_MOST_SHOWN])}{', ...' * (len(known) > _MOST_SHOWN)}"
+
+
+def _in_templates(manifest: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """The same of the pod templates of an AIJob, which its own schema leaves open."""
+    spec = manifest.get("spec")
+    roles = spec.get("roles") if isinstance(spec, dict) else None
+    for index, role in enumerate(roles if isinstance(roles, list) else ()):
+        if isinstance(role, dict):
+            yield from _unknown(schema.of_model(PodTemplateSpec), role.get("template"), f"spec.roles[{index}].template")
 
 
 def _unknown(node: schema.Node, value: Any, path: str) -> Iterator[tuple[str, list[str]]]:
