@@ -322,6 +322,105 @@ def test_what_has_the_jobs_name_and_is_not_its_own_is_told_of_and_does_not_rule_
     in_a_world(story)
 
 
+def member_of(job, uid, name="bert-worker-0-0", labels=None):
+    """A pod as another job's, or, without labels, a user's own."""
+    owner = {"apiVersion": names.API_VERSION, "kind": "AIJob", "name": job, "uid": uid, "controller": True}
+    metadata = {"name": name, "labels": labels, "ownerReferences": [owner]} if labels else {"name": name}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {**TEMPLATE["spec"], "nodeName": "a100-000"}}
+
+
+def labels_of(job):
+    return {names.JOB_LABEL: job, names.ROLE_LABEL: "worker", names.INDEX_LABEL: "0", names.ATTEMPT_LABEL: "0"}
+
+
+def end(world, name="bert-worker-0-0"):
+    """A pod has succeeded by itself."""
+    at = world.clock.text(world.clock.now())
+    ended = {"terminated": {"exitCode": 0, "startedAt": at, "finishedAt": at}}
+    container = {"name": "main", "image": "train:1", "imageID": "", "ready": False, "restartCount": 0, "state": ended}
+    body = {"status": {"phase": "Succeeded", "containerStatuses": [container]}}
+    resource = world.api.catalog.of_kind(*POD)
+    world.api.patch(resource, "vision", name, "application/merge-patch+json", body, subresource="status")
+
+
+def remove(world, kind, name="bert", **options):
+    world.api.delete(world.api.catalog.of_kind(*kind), "vision", name, options)
+
+
+def phase(world, name="bert"):
+    return (made(world, JOB)[name].get("status") or {}).get("phase", "Pending")
+
+
+def test_a_job_that_is_submitted_again_runs_again():
+    """What ended was another job, also where it had the same name."""
+
+    async def story(world, operator):
+        for _ in range(2):
+            submit(world)
+            await asyncio.sleep(10.0)
+            assert list(made(world, POD)) == ["bert-worker-0-0"]
+            assert phase(world) == "Pending"
+            end(world)
+            await asyncio.sleep(10.0)
+            assert phase(world) == "Succeeded"
+            remove(world, JOB)
+            await asyncio.sleep(10.0)
+            assert not made(world, POD)
+        assert not operator.jobs._records, "nothing is kept of jobs that are gone"
+
+    in_a_world(story)
+
+
+@pytest.mark.parametrize("array", [None, {"indexes": "0"}], ids=["job", "array"])
+def test_pods_of_a_deleted_job_are_not_the_next_ones(array):
+    """They are collected a while after the job; meanwhile its name is free and theirs are not."""
+    name, labels = ("bert-0-worker-0-0", {names.ELEMENT_LABEL: "0"}) if array else ("bert-worker-0-0", {})
+
+    async def story(world, operator):
+        world.create(member_of("bert", "earlier", name, {**labels_of("bert"), **labels}), "vision")
+        end(world, name)
+        submit(world, **({"array": array} if array else {}))
+        await asyncio.sleep(30.0)
+        assert phase(world) == "Pending"
+        assert condition(world)[:2] == ("False", "NameTaken")
+        assert condition(world)[2].startswith(f"Pod {name} exists in namespace vision and is not this job's")
+        remove(world, POD, name, gracePeriodSeconds=0)
+        await asyncio.sleep(2.0)
+        assert made(world, POD)[name]["metadata"]["ownerReferences"][0]["uid"] == made(world, JOB)["bert"]["metadata"]["uid"]
+        await asyncio.sleep(2.0)
+        assert condition(world)[0] == "True"
+        assert not operator.faults.counts
+
+    in_a_world(story)
+
+
+def test_members_whose_name_another_pod_has_are_told_of():
+    """An array's element has the same names as a job that is called so; and a user's own pod may be called anything."""
+
+    async def story(world, operator):
+        submit(world, "bert", array={"indexes": "0-1"})
+        submit(world, "bert-0")
+        world.create(member_of("", "", "tune-worker-1-0"), "vision")
+        submit(world, "tune", roles=[{"name": "worker", "replicas": 3, "template": TEMPLATE}])
+        await asyncio.sleep(100.0)
+        assert sorted(made(world, POD)) == ["bert-0-worker-0-0", "bert-1-worker-0-0", "tune-worker-1-0"]
+        for name, theirs in (("bert-0", "bert-0-worker-0-0"), ("tune", "tune-worker-1-0")):
+            assert condition(world, name)[:2] == ("False", "NameTaken")
+            assert condition(world, name)[2].startswith(f"Pod {theirs} exists in namespace vision and is not this job's")
+            assert [each["reason"] for each in events_on(world, name)] == ["NameTaken"]
+        created = operator.jobs.counters.created
+        await asyncio.sleep(600.0)
+        assert operator.jobs.counters.created - created < 20, "they are not made again and again"
+        remove(world, JOB)
+        remove(world, POD, "tune-worker-1-0", gracePeriodSeconds=0)
+        await asyncio.sleep(200.0)
+        assert sorted(made(world, POD)) == ["bert-0-worker-0-0", *(f"tune-worker-{each}-0" for each in range(3))]
+        assert condition(world, "bert-0")[0] == condition(world, "tune")[0] == "True"
+        assert not operator.faults.counts
+
+    in_a_world(story)
+
+
 def test_no_pods_are_made_where_no_policy_looks():
     async def story(world, _):
         submit(world, namespace="kube-public")

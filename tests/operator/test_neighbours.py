@@ -143,24 +143,35 @@ def test_a_job_whose_turn_it_is_begins_when_the_one_before_it_is_deleted():
 
 
 def test_counts_and_indexes_follow_jobs_and_pods():
+    """A pod is of the job with the UID of its controller: others of that name come and go."""
     draw, cache = random.Random(2), Cache()
-    pods = {}
-    for _ in range(400):
+    jobs, pods = {}, {}
+    for _ in range(600):
         name = f"j{draw.randrange(9)}"
         key = f"vision/{name}"
         if draw.random() < 0.3:
+            jobs.pop(key, None)
             cache.remove_job(key)
         else:
-            cache.put_job(key, drawn(draw, name))
+            jobs[key] = drawn(draw, name)
+            jobs[key].metadata.uid = draw.choice("ab")
+            cache.put_job(key, jobs[key])
         pod = f"{name}-{draw.randrange(3)}"
         if draw.random() < 0.4:
             pods.pop(pod, None)
             cache.remove_pod(f"vision/{pod}")
         else:
-            pods[pod] = PodSeen(pod, 0, "Running", draw.choice(("", "n1", "n2")))
+            pods[pod] = PodSeen(pod, 0, "Running", draw.choice(("", "n1", "n2")), job=draw.choice("ab"))
             cache.put_pod(key, f"vision/{pod}", pods[pod])
         phases = [each.status.phase for each in cache.jobs.values()]
         assert cache.phases() == {phase: phases.count(phase) for phase in set(phases)}
+        owned = {key: {} for key in jobs}
+        for each in pods.values():
+            if (of := jobs.get(f"vision/{each.name[:2]}")) is not None and of.metadata.uid == each.job:
+                owned[of.metadata.key][each.name] = each
+        assert {key: dict(cache.pods(key)) for key in jobs} == owned
+        assert dict(cache.pods_by_job()) == {key: found for key, found in owned.items() if found}
         for node in ("n1", "n2"):
-            on = [each for found in cache.pods_on(node).values() for each in found]
-            assert sorted(each.name for each in on) == sorted(each.name for each in pods.values() if each.node == node)
+            on = {key: sorted(each.name for each in found) for key, found in cache.pods_on(node).items()}
+            wanted = {key: sorted(each.name for each in found.values() if each.node == node) for key, found in owned.items()}
+            assert on == {key: found for key, found in wanted.items() if found}

@@ -1,4 +1,8 @@
-"""AIJobs, their pods, their PodGroups and classes of service as the controller observed them last."""
+"""AIJobs, their pods, their PodGroups and classes of service as the controller observed them last.
+
+A pod is of the job that controls it, by UID: pods of a deleted job outlive it for a while, and a job of the same name is
+another one.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ class Cache:
         self._beside: dict[str, Neighbours] = {}  # by namespace
         self._phases: Counter[str] = Counter()
         self._not_starting: set[str] = set()
-        self._pods: dict[str, dict[str, PodSeen]] = {}  # job -> pod's name -> pod
-        self._job_of: dict[str, str] = {}  # pod -> job
+        self._pods: dict[tuple[str, str], dict[str, PodSeen]] = {}  # job and its UID -> pod's name -> pod
+        self._job_of: dict[str, tuple[str, str]] = {}  # pod -> job and its UID
         self._on: dict[str, dict[str, None]] = {}  # node -> its pods
 
     # -- jobs ----------------------------------------------------------------------------------
@@ -97,46 +101,63 @@ class Cache:
 
     def pods(self, key: str) -> Mapping[str, PodSeen]:
         """A job's pods by their names."""
-        return self._pods.get(key, {})
+        job = self.jobs.get(key)
+        return self._pods.get((key, job.metadata.uid), {}) if job is not None else {}
 
     def pods_by_job(self) -> Iterator[tuple[str, Mapping[str, PodSeen]]]:
-        """All pods."""
-        return iter(self._pods.items())
+        """All pods of jobs that exist."""
+        return ((key, pods) for (key, uid), pods in self._pods.items() if self._exists(key, uid))
 
     def pods_on(self, node: str) -> dict[str, list[PodSeen]]:
-        """The pods on a node, by their jobs."""
+        """The pods on a node of jobs that exist, by these."""
         found: dict[str, list[PodSeen]] = {}
         for pod in self._on.get(node, ()):
-            key = self._job_of[pod]
-            found.setdefault(key, []).append(self._pods[key][_name(pod)])
+            key, uid = self._job_of[pod]
+            if self._exists(key, uid):
+                found.setdefault(key, []).append(self._pods[key, uid][_name(pod)])
         return found
 
-    def job_of(self, pod: str) -> str | None:
-        """Of which job a pod `namespace/name` is."""
-        return self._job_of.get(pod)
+    def named_by(self, pod: str) -> str | None:
+        """The job that a pod `namespace/name` names, whether it is that one's or not."""
+        return self._job_of.get(pod, (None,))[0]
+
+    def pod(self, pod: str) -> PodSeen | None:
+        """A pod as it was seen last, also one of another job."""
+        of = self._job_of.get(pod)
+        return self._pods[of][_name(pod)] if of is not None else None
+
+    def owns(self, key: str, pod: PodSeen) -> bool:
+        """Whether a pod that names a job is that one's."""
+        return self._exists(key, pod.job)
+
+    def _exists(self, key: str, uid: str) -> bool:
+        job = self.jobs.get(key)
+        return job is not None and job.metadata.uid == uid
 
     def put_pod(self, key: str, pod: str, seen: PodSeen) -> None:
-        """A job's pod as it is now."""
-        pods = self._pods.setdefault(key, {})
+        """A pod that names a job as it is now."""
+        if self._job_of.get(pod, (key, seen.job)) != (key, seen.job):
+            self.remove_pod(pod)
+        pods = self._pods.setdefault((key, seen.job), {})
         known = pods.get(seen.name)
         if known is None or known.node != seen.node:
             self._leave(pod, known)
             if seen.node:
                 self._on.setdefault(seen.node, {})[pod] = None
-        self._job_of[pod] = key
+        self._job_of[pod] = key, seen.job
         pods[seen.name] = seen
 
     def remove_pod(self, pod: str) -> tuple[str | None, PodSeen | None]:
-        """A pod is gone: its job, and how it was seen last."""
-        key = self._job_of.pop(pod, None)
-        if key is None:
+        """A pod is gone: the job that it named, and how it was seen last."""
+        of = self._job_of.pop(pod, None)
+        if of is None:
             return None, None
-        pods = self._pods[key]
+        pods = self._pods[of]
         seen = pods.pop(_name(pod))
         if not pods:
-            del self._pods[key]
+            del self._pods[of]
         self._leave(pod, seen)
-        return key, seen
+        return of[0], seen
 
     def _leave(self, pod: str, seen: PodSeen | None) -> None:
         """A pod is no longer on the node on which it was seen."""

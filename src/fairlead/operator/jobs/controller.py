@@ -210,13 +210,7 @@ class Jobs:
     def _job_changed(self, change: Change[AIJob]) -> None:
         if change.view is None:
             self._again_all(self.cache.remove_job(change.key))
-            self._idle_windows.pop(change.key, None)
-            self.arrays.forget(change.key)
-            self._expectations.forget(change.key)
-            self.creation.forget(change.key)
-            if (record := self._records.pop(change.key, None)) is not None:
-                record.stop_timer()
-            self.hardware.over(change.key)
+            self._forget(change.key)
         elif change.error:
             log.error("AIJob cannot be read", job=change.key, error=change.error)
             if self._serves(change.view.metadata.namespace, None):  # its queue cannot be read, either
@@ -226,12 +220,22 @@ class Jobs:
         elif not self.cache.is_older(change.key, change.view):
             old = self.cache.jobs.get(change.key)
             if old is not None and old.metadata.uid != change.view.metadata.uid:
-                self._record(change.key).is_of_another()
+                self._forget(change.key)  # another job of its name came
             concerned = self.cache.put_job(change.key, change.view)
             if self.synced and (old is None or old.spec != change.view.spec):
                 self._find_window(change.key, change.view)
             self._again(change.key)
             self._again_all(concerned)
+
+    def _forget(self, key: str) -> None:
+        """A job is gone: the next one of its name begins with nothing."""
+        self._idle_windows.pop(key, None)
+        self.arrays.forget(key)
+        self._expectations.forget(key)
+        self.creation.forget(key)
+        if (record := self._records.pop(key, None)) is not None:
+            record.stop_timer()
+        self.hardware.over(key)
 
     def _class_changed(self, change: Change[ServiceClass]) -> None:
         if change.error:
@@ -287,16 +291,20 @@ class Jobs:
             self._pod_gone(change.key)
             return
         key = f"{view.metadata.namespace}/{labels.get(names.JOB_LABEL, '')}"
-        if self.cache.job_of(change.key) not in (None, key):
+        if self.cache.named_by(change.key) not in (None, key):
             self._pod_gone(change.key)  # its label names another job now
-        known = self.cache.pods(key).get(view.metadata.name)
+        known = self.cache.pod(change.key)
         pod = seen(view, int(attempt), int(element), self.client.clock(), known)
+        if known is not None and known.job != pod.job:
+            self._pod_gone(change.key)  # and another pod came under its name
+            pod = seen(view, int(attempt), int(element), self.client.clock())
         self.waiting.seen(change.key, placed=bool(pod.node) or pod.phase != "Pending")
         self.cache.put_pod(key, change.key, pod)
         self._expectations.observed(key, pod.name)
-        self._observe(key, pod)
-        if key in self.arrays:
-            self.arrays.observed(key, self._as_is(pod))
+        if self.cache.owns(key, pod):
+            self._observe(key, pod)
+            if key in self.arrays:
+                self.arrays.observed(key, self._as_is(pod))
         self._again(key)
 
     def _observe(self, key: str, pod: PodSeen) -> None:
@@ -315,14 +323,15 @@ class Jobs:
     def _pod_gone(self, key: str) -> None:
         self.waiting.seen(key, placed=True)
         job, pod = self.cache.remove_pod(key)
-        if job is not None:
-            if pod is not None:
-                self.hardware.gone(job, pod)
-            if pod is not None and job in self.arrays:
+        if job is None or pod is None:
+            return
+        if self.cache.owns(job, pod):
+            self.hardware.gone(job, pod)
+            if job in self.arrays:
                 self.arrays.gone(job, pod)
-            elif pod is not None and pod.done:
+            elif pod.done:
                 self._record(job).ended.add(pod.name)
-            self._again(job)
+        self._again(job)  # also where it was another's: its name is free now
 
     def _as_is(self, pod: PodSeen) -> PodSeen:
         """A pod on a node that is lost has failed, whatever its kubelet reported last."""

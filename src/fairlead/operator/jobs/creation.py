@@ -189,7 +189,10 @@ class Creation:
         finally:
             awaited = self._expectations.names(key)
             for each in expected:
-                if self._cache.job_of(each) is None and each.partition("/")[2] not in awaited:
+                known = self._cache.pod(each)
+                if known is not None:
+                    self._waiting.seen(each, placed=bool(known.node) or known.phase != "Pending")
+                elif each.partition("/")[2] not in awaited:
                     self._waiting.seen(each, placed=True)
 
     def _leaving(self, key: str, decided: Plan) -> bool:

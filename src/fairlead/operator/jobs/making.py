@@ -57,8 +57,9 @@ class Maker:
         self._expectations = expectations
 
     async def make(self, key: str, job: AIJob, decided: Plan, record: Record) -> None:
-        """Make the members of a plan. Raises `Taken` and what the API server refuses."""
+        """Make the members of a plan, but for those whose names are taken. Raises `Taken` and what the API server refuses."""
         metadata = job.metadata
+        blocked = self._blocked(job, decided)
         if not record.served:
             services = f"/api/v1/namespaces/{metadata.namespace}/services"
             if not await create(self._client, services, made.service(job)):
@@ -66,15 +67,30 @@ class Maker:
         record.served = True
         slots = asyncio.Semaphore(_AT_ONCE)
         await self._make_gangs(job, decided, slots)
-        needed = [each for each in decided.create if not each.elastic]
+        free = [each for each in decided.create if each.element not in blocked]
+        needed = [each for each in free if not each.elastic]
         failures = await self._make_pods(key, job, decided, record.notes, slots, needed)
         refused = {member.element for member, error in failures if _is_refusal(error)}
         if refused:
             await self.take_back(key, job, decided, refused)
+            if made.is_gang(job) and any(isinstance(error, Taken) for _, error in failures):
+                record.notes.refused(self._client.clock(), metadata.generation)  # the others are not made anew without pause
         await self._raise(job, failures)
         # Only then: a gang that begins with elastic replicas would have to swap them for those that it needs.
-        elastic = [each for each in decided.create if each.elastic]
+        elastic = [each for each in free if each.elastic]
         await self._raise(job, await self._make_pods(key, job, decided, record.notes, slots, elastic))
+        if blocked:
+            raise Taken(*taken("Pod", min(blocked.values()), job))
+
+    def _blocked(self, job: AIJob, decided: Plan) -> dict[int, str]:
+        """Elements of which a pod's name is taken, and that name: by a job of the same name that was deleted, or by another."""
+        found = {}
+        for each in decided.create:
+            name = made.name_of(job, each, decided.attempts.get(each.element, decided.status.attempt))
+            there = self._cache.pod(f"{job.metadata.namespace}/{name}")
+            if there is not None and there.job != job.metadata.uid:
+                found[each.element] = name
+        return found
 
     async def _make_gangs(self, job: AIJob, decided: Plan, slots: asyncio.Semaphore) -> None:
         groups = f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups"
@@ -106,11 +122,14 @@ class Maker:
                 attempt = decided.attempts.get(member.element, decided.status.attempt)
                 manifest = made.pod(job, roles[member.role], member, attempt)
                 name = manifest["metadata"]["name"]
-                reply = await self._post_new(f"/api/v1/namespaces/{job.metadata.namespace}/pods", manifest)
+                pods = f"/api/v1/namespaces/{job.metadata.namespace}/pods"
+                reply = await self._post_new(pods, manifest)
                 if reply is not None:
                     self._counters.created += 1
                     self._check_user(job, reply, notes)
                 if name not in self._cache.pods(key):
+                    if reply is None:
+                        await self._check_pod(pods, name, job)
                     self._expectations.expect(key, name, self._client.clock())
 
         outcomes = await asyncio.gather(*map(one, members), return_exceptions=True)
@@ -120,7 +139,7 @@ class Maker:
         """Raise the first failure, if there is one; what the API server refuses gets its event where it is caught."""
         if failures:
             _, error = failures[0]
-            if not _is_refusal(error):
+            if not _is_refusal(error):  # those have events of their own
                 await self._writer.event(job, "FailedCreate", f"a member cannot be made: {error}", warning=True)
             raise error
 
@@ -183,6 +202,17 @@ class Maker:
         if not made.owned(found.owner_references, job):
             raise Taken(*taken(kind, name, job))
 
+    async def _check_pod(self, pods: str, name: str, job: AIJob) -> None:
+        """As `_check_owner`, of a pod, which the operator may list and not get. Raises `Taken`."""
+        body = await self._client.get(pods, fieldSelector=f"metadata.name={name}")
+        found = msgspec.json.decode(body, type=_Found).items
+        if not any(made.owned(each.metadata.owner_references, job) for each in found):
+            raise Taken(*taken("Pod", name, job))
+
+
+class _Found(msgspec.Struct):
+    items: list[views.OnlyMetadata] = []
+
 
 def _is_refusal(error: Exception) -> bool:
-    return isinstance(error, ApiError) and error.code in REFUSED
+    return isinstance(error, Taken) or (isinstance(error, ApiError) and error.code in REFUSED)

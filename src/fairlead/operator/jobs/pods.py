@@ -33,7 +33,7 @@ class PodSeen(msgspec.Struct, frozen=True):
     before its deletion. excused: it failed and is marked as one that counts as succeeded. bound: when it got its node,
     seconds since the epoch. starting: what keeps it there from starting, None: it has started, or has no node.
     index: which of its role it is. began, ended: when its containers did, seconds since the epoch, 0 if that is not known; the
-    one that failed, if one did.
+    one that failed, if one did. job: UID of the AIJob that controls it; a job of the same name may be another one.
     """
 
     name: str
@@ -57,6 +57,7 @@ class PodSeen(msgspec.Struct, frozen=True):
     index: int = 0
     began: float = 0.0
     ended: float = 0.0
+    job: str = ""
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -109,6 +110,7 @@ def seen(view: PodView, attempt: int, element: int, now: float = 0.0, known: Pod
         _starting(view, now, known.starting if known is not None else None),
         _index((view.metadata.labels or {}).get(names.INDEX_LABEL, "")),
         *_times(status.container_statuses, status.init_container_statuses),
+        job=next((each.uid for each in view.metadata.owner_references or () if each.controller), ""),
     )
 
 

@@ -51,11 +51,6 @@ class Record:
             self.timer.cancel()
             self.timer = None
 
-    def is_of_another(self) -> None:
-        """Another job of the same name came: start with empty notes."""
-        self.notes = Notes()
-        self.served = False
-
 
 def same(one: object, other: object) -> bool:
     """Whether both have the same values: what was read is of stricter classes, whose objects equal no others."""
