@@ -303,6 +303,19 @@ def test_an_elastic_job_has_succeeded_when_all_that_ran_have():
     assert (story.phase, story.job.status.succeeded) == ("Succeeded", 3)
 
 
+@pytest.mark.parametrize(
+    "gone", [{"phase": "Failed", "disrupted": True}, {"terminating": True, "node": ""}], ids=["lost", "evicted"]
+)
+def test_an_elastic_job_has_not_succeeded_while_fewer_than_its_minimum_have(gone):
+    story = Story(elastic()).run()
+    story.set("worker-0", phase="Succeeded", done=True)
+    story.look()
+    for name in ("worker-1", "worker-2", "worker-3"):
+        story.set(name, **gone)
+    story.look()
+    assert (story.phase, story.job.status.interruptions) == ("Restarting", 1), "one of them is not the job's work"
+
+
 def test_the_bounds_of_an_elastic_job_may_be_changed_while_it_runs():
     story = Story(elastic()).run()
     story.job.spec.roles[0].max_replicas = 3

@@ -99,7 +99,7 @@ class Attempt:
         return [RoleIndexes(role=role, indexes=shown(indexes)) for role, indexes in sorted(found.items())]
 
     def succeeded(self) -> bool:
-        """Whether all have that count. Of a role without a fixed size these are all that ran to the end."""
+        """Whether all have that count. Of a role without a fixed size these are all that ran to the end, its minimum at least."""
         named, done = self.named, self.done
         policy = self.job.spec.success_policy
         counts = policy.roles if policy is not None else list(self.least)
@@ -108,7 +108,7 @@ class Attempt:
             if role not in self.elastic:
                 if any(name not in done for name in theirs):
                     return False
-            elif not any(name in done for name in theirs) or any(self._on_a_node(name) for name in theirs if name not in done):
+            elif sum(name in done for name in theirs) < self.least[role] or any(map(self._on_a_node, set(theirs) - done)):
                 return False
         return True
 
