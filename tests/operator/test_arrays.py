@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fairlead.cluster.times import timestamp
 from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.arrays import ArrayRun
-from fairlead.operator.jobs.dependencies import READY, gate, judge
+from fairlead.operator.jobs.dependencies import READY, Gate, judge
 from fairlead.operator.jobs.idleness import Measured
 from fairlead.operator.jobs.idleness import judge as judge_idle
 from fairlead.operator.jobs.members import name_of, pod
@@ -29,9 +29,9 @@ def job(spec, name="sweep", replicas=1, **more):
 class Story:
     """An array, its pods as a kubelet plays them, and a clock."""
 
-    def __init__(self, made, gate=None):
+    def __init__(self, made, others=None):
         self.job = made
-        self.gate = gate
+        self.others = others
         self.idle = None
         self.run = ArrayRun(made)
         self.pods = {}
@@ -41,7 +41,11 @@ class Story:
 
     def look(self, seconds=0.0):
         self.now += seconds
-        decided = self.run.plan(self.job, self.now, READY, self.gate, idle=self.idle, write_counts=seconds >= 1.0)
+        first, gate = READY, None
+        if self.others is not None:
+            self.others.put(self.job)
+            first, gate = judge(self.job, self.others), Gate(self.job, self.others)
+        decided = self.run.plan(self.job, self.now, first, gate, idle=self.idle, write_counts=seconds >= 1.0)
         self.job.status = decided.status
         for member in decided.create:
             attempt = decided.attempts.get(member.element, 0)
@@ -346,24 +350,134 @@ def test_elements_wait_for_those_of_another_array():
     others.put(second)
     assert judge(second, others) == READY
     assert others.dependents("first") == ["second"]
-    front, back = Story(first), Story(second)
+    front, back = Story(first), Story(second, others)
     front.look()
-    back.gate = gate(second, others)
     back.look()
     assert back.elements == []
     front.set(1, phase="Succeeded", node="n")
     front.look(2.0)
-    back.gate = gate(second, others)
     back.look(2.0)
     assert back.elements == [1]
     front.set(0, phase="Failed", node="n", exit_code=1)
     front.job.spec.restart.limit = 0
     front.set(2, phase="Succeeded", node="n")
     front.look(2.0)
-    back.gate = gate(second, others)
     back.look(2.0)
     assert back.elements == [1, 2]
     assert back.job.status.failed_indexes == "0,3", "the one failed, and the other has no counterpart"
+
+
+def corresponding(first_indexes="0-5", second_indexes="0-5", **more):
+    """An array, and one of which each element waits for its counterpart."""
+    others = Neighbours()
+    front = Story(job({"indexes": first_indexes}, "first", restart={"limit": 0}), others)
+    second = job({"indexes": second_indexes}, "second", dependsOn=[{"job": "first", "when": "aftercorr"}], **more)
+    front.look()
+    return front, Story(second, others), others
+
+
+def condition(story, kind="Accepted"):
+    found = next(each for each in story.job.status.conditions if each.type == kind)
+    return found.status, found.reason, found.message
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_elements_whose_counterparts_are_deleted_before_their_end_do_not_start(restarted):
+    front, back, others = corresponding()
+    front.set(0, phase="Succeeded", node="n")
+    front.look(2.0)
+    back.look(2.0)
+    back.set(0, phase="Running", node="n")
+    back.look(2.0)
+    others.remove("first")
+    if restarted:
+        back.restart_operator()
+    decided = back.look(2.0)
+    assert back.elements == [0], "the inputs of the others were never made"
+    missing = "job 'first' does not exist in namespace vision"
+    assert condition(back) == ("False", "DependencyMissing", missing)
+    assert decided.events == (("Dependency", missing, True),)
+    assert not back.look(2.0).events
+    back.set(0, phase="Succeeded")
+    back.look(2.0)
+    assert (back.elements, back.job.status.phase) == ([], "Running")
+    again = Story(job({"indexes": "0-5"}, "first", restart={"limit": 0}), others)
+    again.look()
+    for element in range(6):
+        again.set(element, phase="Succeeded", node="n")
+    again.look(2.0)
+    back.look(2.0)
+    assert (back.elements, condition(back)[:2]) == ([1, 2, 3, 4, 5], ("True", "Accepted"))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("held", [False, True])
+def test_elements_whose_counterparts_have_succeeded_start_though_these_are_deleted(restarted, held):
+    """As after `ttlAfterFinished`: what is known at the end of the others is kept."""
+    front, back, others = corresponding(second_indexes="0-6")
+    back.job.spec.suspend = held
+    back.job.spec.array.parallelism = 1
+    back.look()
+    for element in range(6):
+        front.set(element, phase="Failed" if element == 4 else "Succeeded", node="n", exit_code=1 if element == 4 else None)
+    front.look(2.0)
+    back.look(2.0)
+    assert (front.job.status.phase, back.job.status.met_dependencies) == ("Failed", ["aftercorr:first"])
+    assert back.job.status.failed_indexes == "4,6"
+    others.remove("first")
+    if restarted:
+        back.restart_operator()
+    back.job.spec.suspend = False
+    for _ in range(8):
+        back.look(2.0)
+        for element in back.elements:
+            back.set(element, phase="Succeeded", node="n")
+    assert (back.job.status.phase, back.job.status.completed_indexes) == ("Failed", "0-3,5")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_element_starts_before_its_counterpart_has_succeeded(data):
+    """Whenever the first array is deleted, and the operator restarted."""
+    front, back, others = corresponding("0-3", "0-4")
+    back.job.spec.array.parallelism = data.draw(st.sampled_from([None, 1, 2]))
+    done, alive = set(), True
+    for _ in range(data.draw(st.integers(5, 30))):
+        element = data.draw(st.integers(0, 3))
+        event = data.draw(st.sampled_from(["end", "fail", "back", "delete", "restart", "suspend"]))
+        if event == "end" and alive and element in front.elements:
+            done.add(element)
+            front.set(element, phase="Succeeded", node="n")
+        elif event == "fail" and alive:
+            front.set(element, phase="Failed", node="n", exit_code=1)
+        elif event == "back":
+            for each in back.elements:
+                back.set(each, phase="Succeeded", node="n")
+        elif event == "delete" and alive and data.draw(st.integers(0, 3)) == 0:
+            alive = False
+            finished = front.job.status.phase in FINISHED
+            others.remove("first")
+        elif event == "restart":
+            back.restart_operator()
+        elif event == "suspend":
+            back.job.spec.suspend = not back.job.spec.suspend
+        if alive:
+            front.look(2.0)
+        back.look(2.0)
+        assert set(back.begun) <= done
+    back.job.spec.suspend = False
+    if alive:
+        for element in front.elements:
+            done.add(element)
+            front.set(element, phase="Succeeded", node="n")
+        front.look(2.0)
+    for _ in range(10):
+        back.look(5.0)
+        for each in back.elements:
+            back.set(each, phase="Succeeded", node="n")
+    if alive or finished:
+        assert back.job.status.phase == "Failed", "element 4 has no counterpart"
+        assert set(indexes.parse(back.job.status.completed_indexes)) == done
 
 
 @settings(max_examples=100, deadline=None)

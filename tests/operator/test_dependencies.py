@@ -52,7 +52,42 @@ def test_each_kind(when, phase, state):
 def test_all_of_them_count_and_what_is_missing_is_said():
     waits = job("third", "first", "second:afterany", "nobody")
     found = judge(waits, among(waits, job("first", phase="Succeeded"), job("second", phase="Running")))
-    assert found == (State.MISSING, "job 'second' is Running; job 'nobody' does not exist in namespace vision")
+    message = "job 'second' is Running; job 'nobody' does not exist in namespace vision"
+    assert found == (State.MISSING, message, ("afterok:first",))
+
+
+@pytest.mark.parametrize(("when", "phase"), [("afterok", "Succeeded"), ("afternotok", "Failed"), ("afterany", "Failed")])
+@pytest.mark.parametrize("held", [False, True])
+def test_what_was_met_stays_met_when_its_job_is_deleted(when, phase, held):
+    """As after `ttlAfterFinished`, while the job still waits for another one, or its user holds it."""
+    waits = job("third", f"first:{when}", "second")
+    waits.spec.suspend = held
+    jobs = among(waits, job("first", phase=phase), job("second", phase="Running"))
+    waits.status = plan(waits, [], Given(now=0.0, first=judge(waits, jobs))).status
+    jobs.remove("first")
+    found = judge(waits, jobs)
+    assert found == (State.WAITS, "job 'second' is Running", (f"{when}:first",))
+    waits.status = plan(waits, [], Given(now=0.0, first=found)).status
+    jobs.put(job("second", phase="Succeeded"))
+    waits.spec.suspend = False
+    found = judge(waits, jobs)
+    assert found.state is State.READY
+    assert plan(waits, [], Given(now=0.0, first=found)).create
+    jobs.put(job("first", phase="Running"))
+    assert judge(waits, jobs).state is State.WAITS, "while a job of that name exists, it counts"
+    waits.spec.depends_on[0].when = "aftercorr"
+    jobs.remove("first")
+    assert judge(waits, jobs).state is State.MISSING, "that was not what was met"
+
+
+def test_a_held_job_that_is_not_needed_ends_when_it_is_released():
+    waits = job("second", "first:afternotok")
+    waits.spec.suspend = True
+    jobs = among(waits, job("first", phase="Succeeded"))
+    waits.status = plan(waits, [], Given(now=0.0, first=judge(waits, jobs))).status
+    assert waits.status.phase == "Suspended"
+    waits.spec.suspend = False
+    assert plan(waits, [], Given(now=0.0, first=judge(waits, jobs))).status.phase == "Succeeded"
 
 
 def test_cycles_are_found_and_no_job_in_them_starts():
@@ -75,7 +110,7 @@ def test_one_at_a_time():
     hers = job("run-3", "nightly:singleton", singleton="nightly", created="2026-01-03T00:00:00Z", user="eve")
     jobs = among(first, second, hers)
     assert judge(first, jobs).state is State.READY
-    assert judge(second, jobs) == (State.WAITS, "job 'run-1' of the same user must end first")
+    assert judge(second, jobs) == (State.WAITS, "job 'run-1' of the same user must end first", ())
     assert judge(hers, jobs).state is State.READY
     done = among(msgspec.structs.replace(first, status=job("x", phase="Failed").status), second)
     assert judge(second, done).state is State.READY

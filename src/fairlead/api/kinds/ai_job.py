@@ -290,6 +290,13 @@ class AIJobStatus(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=Tr
         list[RoleIndexes],
         Rule(max_length=64, description="Succeeded members of this attempt, including members whose pods are deleted."),
     ] = []
+    met_dependencies: Annotated[
+        list[str],
+        Rule(
+            max_length=64,
+            description="Dependencies that are met, such as afterok:prepare. They stay so when the job is deleted.",
+        ),
+    ] = []
     completed_indexes: Annotated[str, Rule(description="Array: elements that succeeded, such as 0-4,7.")] = ""
     failed_indexes: Annotated[str, Rule(description="Array: elements that failed permanently.")] = ""
     elements: Annotated[

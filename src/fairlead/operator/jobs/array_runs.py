@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from fairlead.api.kinds.ai_job import AIJob
 from fairlead.operator.jobs.accepted import held
-from fairlead.operator.jobs.arrays import ArrayRun, Gate, Idle
-from fairlead.operator.jobs.dependencies import Verdict
+from fairlead.operator.jobs.arrays import ArrayRun, Idle
+from fairlead.operator.jobs.dependencies import Gate, Verdict
 from fairlead.operator.jobs.indexes import WrongIndexes
 from fairlead.operator.jobs.plan import Plan
 from fairlead.operator.jobs.pods import PodSeen

@@ -17,15 +17,12 @@ from fairlead.api.kinds.ai_job import AIJob, AIJobStatus, ElementStatus
 from fairlead.cluster.times import seconds, timestamp
 from fairlead.operator.jobs import indexes
 from fairlead.operator.jobs.attempt import Given
-from fairlead.operator.jobs.dependencies import READY, State, Verdict
+from fairlead.operator.jobs.dependencies import READY, Gate, State, Verdict
 from fairlead.operator.jobs.members import Member, members
 from fairlead.operator.jobs.phases import BY_USER, FINISHED, Phase, step
 from fairlead.operator.jobs.plan import LEAST_AHEAD, MOST_AHEAD, Blame, Plan, Step, plan
 from fairlead.operator.jobs.pods import PodSeen
 from fairlead.operator.jobs.starting import due
-
-Gate = Callable[[int], State]
-"""Whether an element may begin: READY, WAITS or FAILED."""
 
 Idle = Callable[[AIJob, Iterable[PodSeen]], tuple[str, float | None]]
 """Why an element, as a job of its own with its pods, is shut down, empty if it is not; and in how many seconds to recheck."""
@@ -52,6 +49,7 @@ class ArrayRun:
         self._blamed: list[Blame] = []
         self._failed: list[tuple[int, int]] = []
         self._size = len(members(job, 0))
+        self._settled = False
 
     # -- what is observed ----------------------------------------------------------------------
 
@@ -94,15 +92,26 @@ class ArrayRun:
         write_counts: whether changed counts are written.
         """
         all_pods = [pod for pods in (*self.active.values(), self._left) for pod in pods.values()] if self._ends(job) else ()
-        current = Step(job, all_pods, Given(now=now))
+        current = Step(job, all_pods, Given(now=now, first=first))
         before = Phase(current.old.phase)
         if before in FINISHED:
             return current.finished()
+        if gate is not None:
+            self._settle(gate)
         if job.spec.suspend:
             return self._suspend(current, before)
         if first.state is not State.READY and not self.active and not self.behind and not self.completed:
-            return Step(job, (), Given(now=now, first=first)).wait(before)
-        return self._go_on(current, before, gate or (lambda _: State.READY), idle, write=write_counts)
+            waits = Step(job, (), Given(now=now, first=first)).wait(before)
+            return msgspec.structs.replace(waits, status=msgspec.structs.replace(waits.status, **self._counts()))
+        return self._go_on(current, before, gate, idle, write=write_counts)
+
+    def _settle(self, gate: Gate) -> None:
+        """Once the others have ended, elements that have no counterpart that succeeded have failed: the others may be deleted."""
+        if gate.over and not self._settled:
+            never = {index for index in self.waiting if gate(index) is State.FAILED}
+            self.failed |= never
+            self.waiting = [index for index in self.waiting if index not in never]
+        self._settled = gate.over
 
     @staticmethod
     def _ends(job: AIJob) -> bool:
@@ -126,7 +135,7 @@ class ArrayRun:
         status = self._status(current, step(before, Phase.SUSPENDED), suspended="User")
         return Plan(status, delete=leaving, events=tuple(current.events))
 
-    def _go_on(self, current: Step, before: Phase, gate: Gate, idle: Idle | None, *, write: bool) -> Plan:
+    def _go_on(self, current: Step, before: Phase, gate: Gate | None, idle: Idle | None, *, write: bool) -> Plan:
         create: list[Member] = []
         delete = list(current.leaving(self._left.values()))
         self._left.clear()
@@ -148,8 +157,12 @@ class ArrayRun:
         phase = Phase.RUNNING if busy or self.completed or self.failed else Phase.PENDING
         if phase is not before:
             current.events.append((str(phase), f"{busy} of {len(self.indexes)} elements run", False))
-        written = write or remembered or phase is not before
-        status = self._status(current, step(before, phase)) if written else current.old
+        lacks = current.given.first if gate is not None and gate.missing and self.waiting else None
+        newly = lacks is not None and current.old.message != lacks.message
+        if lacks is not None and newly:
+            current.events.append(("Dependency", lacks.message, True))
+        written = write or remembered or newly or phase is not before
+        status = self._status(current, step(before, phase), lacks=lacks) if written else current.old
         attempts = {each.element: self.behind[each.element].attempt for each in create if each.element in self.behind}
         again = max(0.0, self._timers[0][0] - current.now) if self._timers else None
         made, gone, events = tuple(create), tuple(delete), tuple(current.events)
@@ -256,7 +269,7 @@ class ArrayRun:
             heappush(self._timers, (now + again, index))
         return why
 
-    def _begin(self, job: AIJob, gate: Gate) -> list[Member]:
+    def _begin(self, job: AIJob, gate: Gate | None) -> list[Member]:
         """Elements that may begin now, within the limits."""
         spec = job.spec.array
         at_once = spec.parallelism if spec is not None and spec.parallelism else len(self.indexes)
@@ -267,10 +280,10 @@ class ArrayRun:
             index = self.waiting.pop()
             if index in self.active or index in self.completed or index in self.failed:
                 continue  # its pods were there already
-            state = gate(index)
+            state = gate(index) if gate is not None else State.READY
             if state is State.FAILED:
                 self.failed.add(index)
-            elif state is State.WAITS:
+            elif state is not State.READY:
                 held.append(index)
             else:
                 self.active[index] = {}
@@ -311,6 +324,11 @@ class ArrayRun:
             "elements": [self.behind[index] for index in sorted(self.behind)],
         }
 
-    def _status(self, current: Step, phase: Phase, suspended: str = "") -> AIJobStatus:
+    def _status(self, current: Step, phase: Phase, suspended: str = "", lacks: Verdict | None = None) -> AIJobStatus:
+        """lacks: the elements that are left wait for a job that does not exist."""
         started = current.old.started_at or (timestamp(current.now) if phase is Phase.RUNNING else None)
-        return msgspec.structs.replace(current.status(phase, suspended=suspended, started_at=started), **self._counts())
+        accepted, message = (True, "Accepted", ""), ""
+        if lacks is not None:
+            accepted, message = (False, "DependencyMissing", lacks.message), lacks.message
+        status = current.status(phase, suspended=suspended, started_at=started, accepted=accepted, message=message)
+        return msgspec.structs.replace(status, **self._counts())

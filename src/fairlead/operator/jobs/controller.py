@@ -32,7 +32,7 @@ from fairlead.operator.jobs.cache import Cache
 from fairlead.operator.jobs.counters import Counters
 from fairlead.operator.jobs.creation import Creation
 from fairlead.operator.jobs.defaults import filled
-from fairlead.operator.jobs.dependencies import READY, Verdict, gate, judge
+from fairlead.operator.jobs.dependencies import READY, Gate, Verdict, judge
 from fairlead.operator.jobs.expectations import Expectations
 from fairlead.operator.jobs.hardware import CONDITIONS, Hardware
 from fairlead.operator.jobs.idleness import Idleness, windows
@@ -446,7 +446,7 @@ class Jobs:
 
     def _plan_array(self, key: str, job: AIJob, now: float, first: Verdict, *, write_counts: bool) -> Plan:
         pods = (self._as_is(pod) for pod in self.cache.pods(key).values())
-        opens = gate(job, self.cache.beside(key)) if job.spec.depends_on else None
+        opens = Gate(job, self.cache.beside(key)) if job.spec.depends_on else None
         idle = (lambda element, pods: judge_idle(element, pods, self.idleness.measured, now)) if any(windows(job)) else None
         return self.arrays.plan(key, job, pods, now, first, opens, idle=idle, write_counts=write_counts)
 

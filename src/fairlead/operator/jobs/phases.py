@@ -33,7 +33,8 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
         {Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED}
     ),
     Phase.RESTARTING: frozenset({Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.SUSPENDED, Phase.FAILED}),
-    Phase.SUSPENDED: frozenset({Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.FAILED}),
+    # Succeeded: it was held, and the failure that it was there for did not happen.
+    Phase.SUSPENDED: frozenset({Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED}),
     Phase.SUCCEEDED: frozenset(),
     Phase.FAILED: frozenset(),
 }

@@ -111,7 +111,7 @@ class Step:
 
     def wait(self, before: Phase) -> Plan:
         """Others come first, or it never begins."""
-        state, message = self.given.first
+        state, message, _ = self.given.first
         if state is State.FAILED:
             return self.end(before, Phase.FAILED, message)
         if state is State.NOT_NEEDED:
@@ -398,6 +398,7 @@ class Step:
         has started.
         """
         kept = {"running": 0, "succeeded": 0, "succeeded_members": [], "message": "", "running_since": None, **changes}
+        kept["met_dependencies"] = list(self.given.first.met)
         if kept.get("attempt", self.attempt.number) != self.attempt.number:
             kept["starts"] = None
         if self.saved > (self.old.last_checkpoint or ""):

@@ -36,6 +36,7 @@ _STATUS_FIELDS = (
     "succeededMembers",
     "size",
     "resizes",
+    "metDependencies",
     "completedIndexes",
     "failedIndexes",
     "elements",
