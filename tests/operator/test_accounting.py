@@ -30,6 +30,19 @@ def test_a_pod_by_itself(history):
     assert entries(history) == [entry]
 
 
+@pytest.mark.parametrize(("phase", "code"), [("Succeeded", 0), ("Failed", 3)])
+def test_how_a_sidecar_ends_is_not_how_its_pod_ended(history, phase, code):
+    accounting = Accounting(history)
+    accounting.apply([pod("one", node="a", bound=10, phase="Running")], 11.0)
+    ended = pod("one", node="a", bound=10, phase=phase, ended=20, exit_code=code)
+    sidecar = {"name": "proxy", "state": {"terminated": {"exitCode": 143, "finishedAt": at(21)}}}
+    ended.view.status.init_container_statuses = [msgspec.convert(sidecar, views.ContainerStatus)]
+    accounting.apply([ended], 25.0)
+    accounting.write(25.0)
+    (entry,) = entries(history)
+    assert (entry.job.state, entry.job.exit_code, history.runs("uid-one")[0].exit_code) == (State[phase.upper()], code, code)
+
+
 def test_a_pod_that_is_deleted_while_it_runs_was_cancelled_and_one_that_is_evicted_was_evicted(history):
     accounting = Accounting(history)
     accounting.apply([pod("one", node="a", bound=10, phase="Running"), gone("one")], 30.0)

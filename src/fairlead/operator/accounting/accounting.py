@@ -31,7 +31,7 @@ from fairlead.operator.accounting.observations import (
     subject,
 )
 from fairlead.operator.accounting.owners import Owners
-from fairlead.operator.accounting.pods import bound_at, devices_of, failure_of, is_evicted, terminated
+from fairlead.operator.accounting.pods import bound_at, devices_of, end_of, failure_of, is_evicted
 from fairlead.operator.accounting.rows import Rows
 from fairlead.operator.accounting.scaler_intervals import ScalerIntervals
 from fairlead.operator.faults import Report, reraised
@@ -327,10 +327,9 @@ class Accounting:
 
     def _end_as(self, run: Run, status: views.PodStatus, now: float) -> None:
         """A pod ended: when and how, by its containers' statuses."""
-        ended = [each for each in terminated(status) if each.exit_code] or terminated(status)
-        exit_code = ended[0].exit_code if ended else None
+        at, exit_code = end_of(status)
         outcome = f"{status.phase}: {status.reason}" if status.reason else status.phase
-        self._end(run, max((seconds(each.finished_at) for each in ended), default=0.0) or now, outcome, exit_code)
+        self._end(run, at or now, outcome, exit_code)
 
     def _failed(self, uid: str, attempt: int, failure: Failure) -> None:
         """A pod of a job failed: the job's exit code is that of the first cause."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from fairlead.api import names
 from fairlead.cluster import views
+from fairlead.cluster.exits import failed, terminated
 from fairlead.cluster.gpu_parts import held_milli
 from fairlead.cluster.times import seconds
 from fairlead.core.model.pods import Pod
@@ -37,15 +38,22 @@ def is_evicted(status: views.PodStatus) -> bool:
 def failure_of(view: views.Pod) -> Failure | None:
     """How a pod failed, by its containers' statuses."""
     status = view.status or views.PodStatus()
-    failed = [each for each in terminated(status) if each.exit_code]
-    if status.phase not in ("Succeeded", "Failed") or not failed:
+    bad = failures_of(status)
+    if status.phase not in ("Succeeded", "Failed") or not bad:
         return None
-    at = min((seconds(each.finished_at) for each in failed if each.finished_at), default=0.0)
+    at = min((seconds(each.finished_at) for each in bad if each.finished_at), default=0.0)
     evicted = view.metadata.deletion_timestamp is not None or is_evicted(status)
-    return Failure.of(failed[0].exit_code, at, evicted=evicted)
+    return Failure.of(bad[0].exit_code, at, evicted=evicted)
 
 
-def terminated(status: views.PodStatus) -> list[views.Terminated]:
-    """How those containers ended that did, those before the others first."""
-    found = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
-    return [each.state.terminated for each in found if each.state is not None and each.state.terminated is not None]
+def failures_of(status: views.PodStatus) -> list[views.Terminated]:
+    """How the containers ended that failed a pod, the first one first."""
+    return failed(status.container_statuses or (), status.init_container_statuses or ())
+
+
+def end_of(status: views.PodStatus) -> tuple[float, int | None]:
+    """When the containers of a pod had ended, 0 if that is not known, and its exit code."""
+    bad = failures_of(status)
+    ended = bad or terminated(status.container_statuses or ()) or terminated(status.init_container_statuses or ())
+    code = bad[0].exit_code if bad else 0 if ended else None
+    return max((seconds(each.finished_at) for each in ended), default=0.0), code

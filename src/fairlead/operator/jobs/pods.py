@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
 from fairlead.api import names, spans
 from fairlead.cluster import convert, views
+from fairlead.cluster.exits import failed, terminated
 from fairlead.cluster.starting import bound_at, trouble_of
 from fairlead.cluster.times import seconds
 from fairlead.operator.jobs.starting import Starting
@@ -84,11 +85,7 @@ class PodView(msgspec.Struct):
 def seen(view: PodView, attempt: int, element: int, now: float = 0.0, known: PodSeen | None = None) -> PodSeen:
     """Read from its object. known: as it was seen before, so that the start of its wait for the same reason is known."""
     status = view.status
-    codes = [
-        container.state.terminated.exit_code
-        for container in (*status.init_container_statuses, *status.container_statuses)
-        if container.state is not None and container.state.terminated is not None and container.state.terminated.exit_code
-    ]
+    ended_badly = failed(status.container_statuses, status.init_container_statuses)
     return PodSeen(
         view.metadata.name,
         attempt,
@@ -97,7 +94,7 @@ def seen(view: PodView, attempt: int, element: int, now: float = 0.0, known: Pod
         view.metadata.deletion_timestamp is not None,
         any(each.type == "DisruptionTarget" and each.status == "True" for each in status.conditions),
         status.reason,
-        codes[0] if codes else None,
+        ended_badly[0].exit_code if ended_badly else None,
         element,
         saved_at(view),
         (view.metadata.labels or {}).get(names.ROLE_LABEL, ""),
@@ -159,16 +156,13 @@ def saved_at(view: PodView) -> str:
     return max(found) if len(found) == len(ended) else ""
 
 
-def _times(containers: Iterable[views.ContainerStatus], before: Iterable[views.ContainerStatus]) -> tuple[float, float]:
+def _times(containers: Sequence[views.ContainerStatus], before: Sequence[views.ContainerStatus]) -> tuple[float, float]:
     """When a pod's containers began, and when they ended; the one that failed, if one did. 0 where that is not known.
 
-    before: those that run before the others.
+    before: those that run before the others, or beside them.
     """
     states = [each.state for each in containers if each.state is not None]
-    over = [each.state.terminated for each in before if each.state is not None and each.state.terminated is not None]
     begun = [part.started_at for each in states for part in (each.running, each.terminated) if part is not None]
-    over += [each.terminated for each in states if each.terminated is not None]
-    failed = [seconds(each.finished_at) for each in over if each.exit_code]
-    return max(map(seconds, begun), default=0.0), min(
-        failed, default=max((seconds(each.finished_at) for each in over), default=0.0)
-    )
+    bad = failed(containers, before)
+    ended = [seconds(each.finished_at) for each in terminated(containers) or terminated(before)]
+    return max(map(seconds, begun), default=0.0), seconds(bad[0].finished_at) if bad else max(ended, default=0.0)
