@@ -45,6 +45,10 @@ def lws(**spec):
     return {"leaderWorkerTemplate": {"size": 4, "workerTemplate": POD}, **spec}
 
 
+def surge(amount):
+    return {"type": "RollingUpdate", "rollingUpdateConfiguration": {"maxUnavailable": 0, "maxSurge": amount}}
+
+
 def ray(*groups, **spec):
     made = [{"template": POD, **each} for each in groups]
     return {"headGroupSpec": {"template": POD}, "workerGroupSpecs": made, **spec}
@@ -89,6 +93,16 @@ def ray(*groups, **spec):
         (LWS, lws(replicas=2), {"lws.x.0": 4, "lws.x.1": 4}),
         (LWS, lws(replicas=1, startupPolicy="LeaderReady"), {"lwsworkers.x.0": 3, "lws.x.0": 1}),
         (LWS, lws(replicas=0), {}),
+        (LWS, lws(replicas=2, rolloutStrategy=surge(1)), {"lws.x.0": 4, "lws.x.1": 4, "lws.x.2": 4}),
+        (LWS, lws(replicas=4, rolloutStrategy=surge("30%")), {f"lws.x.{each}": 4 for each in range(6)}),
+        (LWS, lws(replicas=1, rolloutStrategy=surge(5)), {"lws.x.0": 4, "lws.x.1": 4}),
+        (LWS, lws(replicas=0, rolloutStrategy=surge(5)), {}),
+        (LWS, lws(replicas=1, rolloutStrategy=surge("many%")), {"lws.x.0": 4}),
+        (
+            LWS,
+            lws(replicas=1, rolloutStrategy=surge(1), startupPolicy="LeaderReady"),
+            {"lwsworkers.x.0": 3, "lwsworkers.x.1": 3, "lws.x.0": 1, "lws.x.1": 1},
+        ),
         (PYTORCH, {"pytorchReplicaSpecs": roles(Master=1, Worker=7)}, {"pytorchjob.x": 8}),
         (PYTORCH, {"pytorchReplicaSpecs": roles(Worker=8), "elasticPolicy": {"minReplicas": 2}}, {"pytorchjob.x": 2}),
         (
@@ -96,6 +110,18 @@ def ray(*groups, **spec):
             {"pytorchReplicaSpecs": roles(Worker=8), "runPolicy": {"schedulingPolicy": {"minAvailable": 5}}},
             {"pytorchjob.x": 5},
         ),
+        (
+            PYTORCH,
+            {"pytorchReplicaSpecs": roles(Worker=8), "runPolicy": {"schedulingPolicy": {"minAvailable": 9}}},
+            {"pytorchjob.x": 8},
+        ),
+        (
+            PYTORCH,
+            {"pytorchReplicaSpecs": roles(Worker=8), "runPolicy": {"schedulingPolicy": {"minAvailable": 0}}},
+            {"pytorchjob.x": 1},
+        ),
+        (PYTORCH, {"pytorchReplicaSpecs": roles(Worker=8), "elasticPolicy": {"minReplicas": 0}}, {"pytorchjob.x": 1}),
+        (PYTORCH, {"pytorchReplicaSpecs": roles(Worker=0)}, {}),
         (MPI, {"mpiReplicaSpecs": roles(Launcher=1, Worker=4)}, {"mpijob.x": 5}),
         (
             MPI,
@@ -106,6 +132,9 @@ def ray(*groups, **spec):
         (RAY, ray({"replicas": 3, "minReplicas": 1}, enableInTreeAutoscaling=True), {"raycluster.x": 2}),
         (RAY, ray({"replicas": 3, "suspend": True}), {"raycluster.x": 1}),
         (RAY, ray({"replicas": "three"}), {"raycluster.x": 1}),
+        (RAY, ray({"replicas": 5, "maxReplicas": 3}), {"raycluster.x": 4}),
+        (RAY, ray({"replicas": 0, "minReplicas": 2, "maxReplicas": 3}), {"raycluster.x": 3}),
+        (RAY, ray({"replicas": 0, "minReplicas": 2}, enableInTreeAutoscaling=True), {"raycluster.x": 3}),
         (UPSTREAM, {"schedulingPolicy": {"gang": {"minCount": 4}}}, {"upstream.x": 4}),
         (UPSTREAM, {"schedulingPolicy": {"basic": {}}}, {"upstream.x": 1}),
     ],

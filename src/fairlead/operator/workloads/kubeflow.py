@@ -21,14 +21,14 @@ def gangs(kind: str, field: str, manifest: Manifest) -> Mapping[str, int]:
     """
     spec = manifest.get("spec") or {}
     counts = {role: number(each.get("replicas"), 1) for role, each in _replicas(manifest, field).items()}
+    later = {grouping.launcher(manifest["metadata"]["name"]): counts.pop("Launcher", 0)} if _launched_later(manifest) else {}
+    total = sum(counts.values())
     elastic = (spec.get("elasticPolicy") or {}).get("minReplicas")
     if elastic is not None and "Worker" in counts:
         counts["Worker"] = min(counts["Worker"], number(elastic, counts["Worker"]))
-    later = {grouping.launcher(manifest["metadata"]["name"]): counts.pop("Launcher", 0)} if _launched_later(manifest) else {}
     policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
-    needed = number(policy.get("minAvailable"), sum(counts.values()))
-    if later:
-        needed = min(needed, sum(counts.values()))  # it may have been counted with the launcher
+    # Not more than there are: a launcher may have been counted, too. Not none: without a PodGroup no pod would be placed.
+    needed = min(total, max(1, number(policy.get("minAvailable"), sum(counts.values()))))
     found = {**later, grouping.training_job(kind, manifest["metadata"]["name"]): needed}
     return {gang: count for gang, count in found.items() if count}
 

@@ -19,10 +19,20 @@ def _after_leaders(manifest: Manifest) -> bool:
     return bool(annotations.get(grouping.LWS_EXCLUSIVE)) or (manifest.get("spec") or {}).get("startupPolicy") == "LeaderReady"
 
 
+def _groups(manifest: Manifest) -> range:
+    """The indexes of its groups, with those that a rolling update adds for its time (`maxSurge`)."""
+    spec = manifest.get("spec") or {}
+    rollout = (spec.get("rolloutStrategy") or {}).get("rollingUpdateConfiguration") or {}
+    replicas, surge = number(spec.get("replicas"), 1), rollout.get("maxSurge")
+    if isinstance(surge, str) and surge.endswith("%") and surge[:-1].isdecimal():
+        surge = -(-replicas * int(surge[:-1]) // 100)
+    return range(replicas + min(number(surge, 0), replicas))
+
+
 def gangs(manifest: Manifest) -> Mapping[str, int]:
     """One for each group. Where workers are made later than their leader, these are one, too; the leader is alone, then."""
     size, name = number(_group(manifest).get("size"), 1), manifest["metadata"]["name"]
-    groups = [str(index) for index in range(number((manifest.get("spec") or {}).get("replicas"), 1))]
+    groups = [str(index) for index in _groups(manifest)]
     if not _after_leaders(manifest):
         return {grouping.leader_worker_set(name, group): size for group in groups}
     leaders = {grouping.leader_worker_set(name, group): 1 for group in groups}
@@ -33,7 +43,7 @@ def serves(manifest: Manifest) -> Mapping[str, tuple[str, ...]]:
     """Of gangs of workers: whose these are."""
     found, name = {}, manifest["metadata"]["name"]
     if _after_leaders(manifest):
-        for index in range(number((manifest.get("spec") or {}).get("replicas"), 1)):
+        for index in _groups(manifest):
             whole = grouping.leader_worker_set(name, str(index))
             found[grouping.workers(name, str(index))] = (grouping.part(whole, grouping.WORKERS),)
     return found
@@ -46,11 +56,10 @@ def followers(manifest: Manifest) -> Mapping[str, tuple[Form, ...]]:
     if not label or size < 2:
         return {}
     like, leading = template(_group(manifest).get("workerTemplate") or {}), {grouping.LWS_WORKER: "0"}
-    spec = manifest.get("spec") or {}
-    ready, groups = spec.get("startupPolicy") == "LeaderReady", map(str, range(number(spec.get("replicas"), 1)))
+    ready = (manifest.get("spec") or {}).get("startupPolicy") == "LeaderReady"
     return {
         grouping.leader_worker_set(name, each): (Form(grouping.workers(name, each), leading, str(label), size - 1, like, ready),)
-        for each in groups
+        for each in map(str, _groups(manifest))
     }
 
 

@@ -13,15 +13,17 @@ def _groups(spec: Manifest) -> list[Manifest]:
 
 
 def gangs(manifest: Manifest) -> Mapping[str, int]:
-    """One gang: the head and all workers; of those that Ray scales by itself, the fewest."""
+    """One gang: the head and all workers, within the bounds of their group; of those that Ray scales by itself, the fewest."""
     spec = manifest.get("spec") or {}
     needed = 1
     for each in _groups(spec):
         if each.get("suspend"):
             continue
-        replicas = number(each.get("replicas"), number(each.get("minReplicas"), 0))
+        least = number(each.get("minReplicas"), 0)
+        replicas = max(least, number(each.get("replicas"), least))
+        replicas = min(replicas, number(each.get("maxReplicas"), replicas))
         if spec.get("enableInTreeAutoscaling"):
-            replicas = min(replicas, number(each.get("minReplicas"), 0))
+            replicas = min(replicas, least)
         needed += replicas * number(each.get("numOfHosts"), 1)
     return {grouping.ray_cluster(manifest["metadata"]["name"]): needed}
 
