@@ -119,7 +119,9 @@ def test_a_quota_may_be_for_a_class_that_is_there_already():
         ({"gold": "5"}, None, "give a whole number"),
         ([Tier("a", 1)], {"a": Quota(cpu=-1)}, "negative"),
         ([Tier("a", 1)], {"a": Quota(memory="many")}, "'many'"),
-        ([Tier("a", 1)], {"a": Quota(gpus=-4)}, "negative"),
+        ([Tier("a", 1)], {"a": Quota(gpus=-4)}, "quota of 'a': gpus is -4; give a number at least 0"),
+        ([Tier("a", 1)], {"a": Quota(gpus="0.5")}, "quota of 'a': gpus is '0.5'; give a whole number"),
+        ([Tier("a", 1)], {"a": Quota(pods="500m")}, "quota of 'a': pods is '500m'; give a whole number"),
     ],
 )
 def test_tiers_that_would_fail_later_fail_now(tiers, quotas, said):
@@ -147,6 +149,13 @@ def test_the_admission_configuration_names_the_highest_tier_unless_told():
         ({"requests": {"memory": "1Gi"}, "limits": {}}, "none is requested; add it to `requests`"),
         ({"requests": {"cpu": 1}, "limits": {}, "metrics": [MemoryUtilization()]}, "requested memory, and none is requested"),
         ({"requests": {"cpu": "1 core"}}, "1 core"),
+        ({"requests": {"cpu": 1, "amd.com/gpu": 1}}, "amd.com/gpu is requested without a limit"),
+        (
+            {"requests": {"cpu": 1, "x.io/fpga": 1}, "limits": {"x.io/fpga": 2}},
+            "requests of x.io/fpga (1) are not its limits (2)",
+        ),
+        ({"limits": {"nvidia.com/gpu": "0.5"}}, "limits of nvidia.com/gpu are 0.5; give a whole number"),
+        ({"requests": {"cpu": 1, "hugepages-2Mi": "4Mi"}}, "hugepages-2Mi is requested without a limit"),
         ({"metrics": []}, "there are no metrics"),
         ({"metrics": [CpuUtilization(0)]}, "at least 1"),
         ({"metrics": [GpuUtilization(101)]}, "between 1 and 100"),

@@ -262,12 +262,25 @@ def _resources(
     capped = checks.amounts({"cpu": "1000m", "memory": "1024Mi"} if limits is None else limits, "limits")
     if gpus:
         capped[gpu_resource] = asked[gpu_resource] = str(gpus)
+    for resource in sorted({*asked, *capped}):
+        if "/" in resource or resource.startswith("hugepages-"):
+            _check_whole_share(resource, asked.get(resource), capped.get(resource))
     for resource, value in asked.items():
         if resource in capped and parse(value) > parse(capped[resource]):
             raise InvalidArgument(
                 f"requests of {resource} ({value}) are above its limits ({capped[resource]}); raise the limit or lower it"
             )
     return {"requests": asked, "limits": capped}
+
+
+def _check_whole_share(resource: str, asked: str | None, capped: str | None) -> None:
+    """Devices and huge pages are not shared: Kubernetes takes no request of them that is not also the limit."""
+    if capped is None:
+        raise InvalidArgument(f"{resource} is requested without a limit; give {resource} in `limits` instead")
+    if asked is not None and parse(asked) != parse(capped):
+        raise InvalidArgument(f"requests of {resource} ({asked}) are not its limits ({capped}); give it in `limits` only")
+    if "/" in resource and parse(capped).denominator != 1:
+        raise InvalidArgument(f"limits of {resource} are {capped}; give a whole number")
 
 
 def _followed(metrics: Sequence[Metric], requests: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -47,6 +47,9 @@ class Quota:
 
     def hard(self, tier: str) -> dict[str, str]:
         """As `ResourceQuota.spec.hard`. Raises InvalidArgument."""
+        for what, count in (("gpus", self.gpus), ("pods", self.pods)):
+            if count is not None:
+                checks.whole(count, f"quota of {tier!r}: {what}", 0)
         given = {
             "cpu": self.cpu,
             "memory": self.memory,
