@@ -394,6 +394,34 @@ def test_pods_of_a_deleted_job_are_not_the_next_ones(array):
     in_a_world(story)
 
 
+@pytest.mark.parametrize("spec", [{}, {"array": {"indexes": "0-1"}}], ids=["job", "array"])
+def test_a_job_that_is_being_deleted_begins_nothing_any_more(spec):
+    """`kubectl delete --cascade=foreground` deletes the pods first: that is no interruption."""
+
+    async def story(world, operator):
+        submit(world, roles=[{"name": "worker", "replicas": 2, "template": TEMPLATE}], **spec)
+        await asyncio.sleep(5.0)
+        pods = made(world, POD)
+        held = {"metadata": {"finalizers": ["example.com/slow"]}}
+        resource = world.api.catalog.of_kind(*POD)
+        for name in pods:
+            world.api.patch(resource, "vision", name, "application/merge-patch+json", held)
+        before = made(world, JOB)["bert"]["status"]
+        remove(world, JOB, propagationPolicy="Foreground")
+        await asyncio.sleep(60.0)
+        assert made(world, POD).keys() == pods.keys()
+        assert all(each["metadata"].get("deletionTimestamp") for each in made(world, POD).values())
+        assert made(world, JOB)["bert"]["status"] == before
+        for name in pods:
+            world.api.patch(resource, "vision", name, "application/merge-patch+json", {"metadata": {"finalizers": None}})
+        await asyncio.sleep(5.0)
+        assert not made(world, POD)
+        assert not made(world, JOB)
+        assert not operator.faults.counts
+
+    in_a_world(story)
+
+
 def test_members_whose_name_another_pod_has_are_told_of():
     """An array's element has the same names as a job that is called so; and a user's own pod may be called anything."""
 

@@ -111,7 +111,7 @@ class Gangs:
 
     async def _reconcile(self, key: str) -> None:
         kind, found = self._kinds[key.rpartition(" ")[0]], self._objects.get(key)
-        if found is None or kind.gangs is None:
+        if found is None or kind.gangs is None or found.metadata.deletion_timestamp is not None:
             return
         manifest = found.manifest()
         if kind.ours(manifest) and self._serves(kind, found, manifest):

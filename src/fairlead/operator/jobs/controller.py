@@ -357,6 +357,8 @@ class Jobs:
         found = self.cache.jobs.get(key)
         if found is None or not self.synced or not self.serves(found):
             return
+        if found.metadata.deletion_timestamp is not None:
+            return  # a finalizer keeps it until its pods are gone, as at a deletion in the foreground: it begins nothing any more
         notes = self._record(key).notes
         job = filled(found, self.cache.classes)
         notes.job = problem(job, self.waiting.bounds.members)
