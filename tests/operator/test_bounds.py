@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fairlead.api import names
 from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import ApiError
+from fairlead.cluster.simulated.clock import VirtualLoop
 from fairlead.cluster.translate import Change
 from fairlead.operator.app import Options
 from fairlead.operator.jobs.accepted import as_admitted
@@ -18,6 +19,8 @@ from fairlead.operator.jobs.limits import Bounds, Waiting
 from fairlead.operator.jobs.members import asks_gpus, group, members, pod, service
 from fairlead.operator.jobs.pods import time_limit
 from fairlead.operator.jobs.templates import problem
+from fairlead.simulation.chaos import silence
+from fairlead.simulation.world import OperatorProcess, World
 from tests.operator.builders import Story, job
 from tests.operator.worlds import events_on, in_a_world
 
@@ -420,6 +423,54 @@ def test_a_job_that_is_being_deleted_begins_nothing_any_more(spec):
         assert not operator.faults.counts
 
     in_a_world(story)
+
+
+def test_a_podgroup_that_is_deleted_is_made_again_while_its_pods_are_there():
+    """Without it none of them would ever be placed. It is of the queue that the job was admitted to."""
+
+    async def story(world, operator):
+        two = [{"name": "worker", "replicas": 2, "template": TEMPLATE}]
+        submit(world, roles=two, queue="vision")
+        submit(world, "sweep", roles=two, array={"indexes": "3-4"})
+        submit(world, "over")
+        await asyncio.sleep(5.0)
+        end(world, "over-worker-0-0")
+        await asyncio.sleep(5.0)
+        assert sorted(made(world, GROUP)) == ["bert", "over", "sweep-3", "sweep-4"]
+        resource = world.api.catalog.of_kind(*JOB)
+        world.api.patch(resource, "vision", "bert", "application/merge-patch+json", {"spec": {"queue": "other"}})
+        await asyncio.sleep(5.0)
+        for name in ("bert", "over", "sweep-4"):
+            remove(world, GROUP, name)
+        await asyncio.sleep(5.0)
+        assert sorted(made(world, GROUP)) == ["bert", "sweep-3", "sweep-4"], "and of none that has ended"
+        assert made(world, GROUP)["bert"]["spec"] == {"minMember": 2, "queue": "vision"}
+        remove(world, JOB)
+        await asyncio.sleep(5.0)
+        assert "bert" not in made(world, GROUP)
+        assert not operator.faults.counts
+
+    in_a_world(story)
+
+
+def test_a_podgroup_that_is_deleted_while_no_operator_runs_is_made_again():
+    async def run():
+        world = World(nodes=1, seed=1)
+        first, second = OperatorProcess(world), OperatorProcess(world)
+        first.start()
+        await asyncio.sleep(5.0)
+        submit(world)
+        await asyncio.sleep(5.0)
+        await first.kill()
+        remove(world, GROUP)
+        second.start()
+        await asyncio.sleep(5.0)
+        assert list(made(world, GROUP)) == ["bert"]
+        await second.kill()
+
+    silence()
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(run())
 
 
 def test_members_whose_name_another_pod_has_are_told_of():

@@ -100,6 +100,23 @@ def play(story):
         runner.run(run())
 
 
+def test_the_group_of_a_workload_is_made_again_while_that_is_there():
+    async def story(made):
+        spec = {"headGroupSpec": {"template": {"spec": {"schedulerName": "fairlead", "containers": []}}}}
+        made.create("RayCluster", "ray", "ray.io/v1", spec)
+        await asyncio.sleep(5.0)
+        first = made.found("PodGroup", "raycluster.ray", names.API_VERSION)["metadata"]["uid"]
+        made.delete("PodGroup", "raycluster.ray")
+        await asyncio.sleep(5.0)
+        assert made.found("PodGroup", "raycluster.ray", names.API_VERSION)["metadata"]["uid"] != first
+        made.delete("RayCluster", "ray", "ray.io/v1")
+        await asyncio.sleep(5.0)
+        with pytest.raises(StatusError):
+            made.found("PodGroup", "raycluster.ray", names.API_VERSION)
+
+    play(story)
+
+
 async def _suspended_job(story):
     story.intend("group", story.create("Job", "low"))
     await asyncio.sleep(5.0)

@@ -118,6 +118,7 @@ class Operator:
         )
         self.targets.untargeted = self.suspensions.untargeted
         self.gangs = Gangs(client, workloads.values(), speed=speed, faults=faults, releases=releases)
+        self.targets.gone = self.gangs.group_gone
         self.upstream = Upstream(client, faults, serves=releases.serves)
         self.provisioning = Provisioning(
             client, classes=options.provisioning_classes, speed=speed, faults=faults, serves=releases.serves

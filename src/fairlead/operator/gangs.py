@@ -70,6 +70,7 @@ class Gangs:
         self._reported: dict[str, str] = {}  # UID of an object -> that of a PodGroup of its name which is another's
         self._queues: dict[str, str] = {}  # UID of an object -> its queue, where there are several releases
         self._names: dict[str, dict[str, str]] = {}  # UID of an object -> gang -> what its PodGroup is called
+        self._made_for: dict[str, str] = {}  # PodGroup -> the object that it was made for, or found to be of
 
     def _fault(self, site: str, key: str, error: Exception) -> None:
         named, _, where = key.rpartition(" ")
@@ -139,6 +140,12 @@ class Gangs:
         for key in self._objects:
             self.queue.add(key)
 
+    def group_gone(self, group: str) -> None:
+        """A PodGroup, `namespace/name`, is gone: its object, if that is still there, needs it."""
+        key = self._made_for.pop(group, None)
+        if key is not None and key in self._objects:
+            self.queue.add(key)
+
     async def _name_of(self, owner: views.Metadata, gang: str) -> str:
         """What the PodGroup of a gang is called: as it was by an earlier version, where that made it."""
         known = self._names.setdefault(owner.uid, {})
@@ -185,6 +192,7 @@ class Gangs:
         try:
             await self.client.post(path, encode(body))
             self.made += 1
+            self._made_for[f"{owner.namespace}/{name}"] = f"{kind.api_version} {kind.plural} {owner.key}"
             return
         except ApiError as error:
             if error.code != 409:
@@ -196,6 +204,7 @@ class Gangs:
         if not _owned(group.metadata, owner):
             self._report_other(kind, owner, group)
             return
+        self._made_for[group.metadata.key] = f"{kind.api_version} {kind.plural} {owner.key}"
         given, levels = group.spec.topology or Topology(), spec.get("topology") or {}
         asks = group.spec.min_member, group.spec.queue or "", {**(group.metadata.labels or {}), **marks}
         same = not levels or (given.required, given.preferred) == (levels.get("required"), levels.get("preferred"))

@@ -42,8 +42,8 @@ class Counters(msgspec.Struct):
 class Targets:
     """Watches PodGroups and acts on their targets. synced: whether all have been listed.
 
-    untargeted: called with each PodGroup that is gone or whose target does not suspend anything. serves: whether this release
-    acts on the PodGroups of a queue.
+    untargeted: called with each PodGroup that is gone or whose target does not suspend anything; gone: with those that are gone.
+    serves: whether this release acts on the PodGroups of a queue.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Targets:
         self.counters = Counters()
         self.synced = False
         self.untargeted: Callable[[str], None] = lambda _: None
+        self.gone: Callable[[str], None] = lambda _: None
         self._groups: dict[str, views.PodGroup] = {}
         self.faults = faults or Faults(client)
         self.queue = WorkQueue(self._reconcile, site="targets", report=self._fault)
@@ -88,6 +89,7 @@ class Targets:
             self._groups.pop(change.key, None)
             self.jobs.group_changed(change.key, None)
             self.untargeted(change.key)
+            self.gone(change.key)
         elif change.error:
             log.error("PodGroup cannot be read", group=change.key, error=change.error)
         else:

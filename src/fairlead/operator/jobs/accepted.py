@@ -127,6 +127,15 @@ def as_admitted(job: AIJob, group: views.PodGroup, given: AIJob) -> tuple[AIJob,
     return msgspec.structs.replace(job, spec=admitted), message
 
 
+def as_recorded(job: AIJob) -> AIJob:
+    """A job whose PodGroup is gone, with the queue and the class that it was made with: they are in its status, too."""
+    status = job.status
+    if status is None or job.spec.array is not None:
+        return job
+    queue, service_class = status.queue or job.spec.queue, status.service_class or job.spec.service_class
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, queue=queue, service_class=service_class))
+
+
 def _status(conditions: list[Condition], kind: str) -> str:
     return next((each.status for each in conditions if each.type == kind), "")
 

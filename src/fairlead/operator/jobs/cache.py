@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+from fairlead.api import names
 from fairlead.api.kinds.ai_job import AIJob
 from fairlead.api.kinds.node_pool import NodePool
 from fairlead.api.kinds.service_class import ServiceClass
@@ -84,6 +85,17 @@ class Cache:
             self._phases[_phase(job)] += more
 
     # -- their PodGroups -----------------------------------------------------------------------
+
+    def remove_group(self, key: str) -> tuple[str, int] | None:
+        """A PodGroup is gone: the job that owned it, if that exists, and of which of its elements it was; -1: of the job."""
+        group = self.groups.pop(key, None)
+        if group is None:
+            return None
+        of = f"{group.metadata.namespace}/{(group.metadata.labels or {}).get(names.JOB_LABEL, '')}"
+        job, element = self.jobs.get(of), key.removeprefix(f"{of}-")
+        if job is None or not owned(group.metadata.owner_references, job):
+            return None
+        return of, int(element) if element.isdecimal() else -1
 
     def target(self, key: str) -> views.GroupTarget | None:
         """What the scheduler wants a PodGroup's workload to be."""

@@ -24,7 +24,7 @@ from fairlead.cluster.kubernetes.informer import Informer
 from fairlead.cluster.translate import Change
 from fairlead.observability.prometheus import Prometheus
 from fairlead.operator.faults import About, Faults
-from fairlead.operator.jobs.accepted import as_admitted, held, over, taken
+from fairlead.operator.jobs.accepted import as_admitted, as_recorded, held, over, taken
 from fairlead.operator.jobs.alternatives import in_form, offer, to_take
 from fairlead.operator.jobs.array_runs import ArrayRuns
 from fairlead.operator.jobs.attempt import Given
@@ -153,6 +153,8 @@ class Jobs:
         if self.synced:
             log.info("synced", jobs=len(self.cache.jobs))
             for key, pods in self.cache.pods_by_job():
+                if key not in self.cache.groups and self.cache.jobs[key].spec.array is None:
+                    self._record(key).ungrouped.add(-1)
                 try:
                     for pod in pods.values():
                         self._observe(key, pod)
@@ -181,10 +183,11 @@ class Jobs:
 
     def group_changed(self, key: str, group: views.PodGroup | None) -> None:
         """A PodGroup as it is, with the target state of its job; None: it is gone."""
-        if group is None:
-            self.cache.groups.pop(key, None)
-        else:
+        if group is not None:
             self.cache.groups[key] = group
+        elif (lost := self.cache.remove_group(key)) is not None:
+            self._record(lost[0]).ungrouped.add(lost[1])
+            self._again(lost[0])
         self._again(key)
 
     def _again(self, key: str) -> None:
@@ -368,6 +371,8 @@ class Jobs:
                 job, notes.change = as_admitted(job, group, found)
             elif not self.cache.pods(key):
                 notes.job = notes.job if notes.job[0] else taken("PodGroup", found.metadata.name, found)
+        elif self._record(key).ungrouped:
+            job = as_recorded(job)
         offered = self._record(key).offered = offer(job, self.cache.pools, self.cache.classes)
         notes.alternatives, job = offered.problem, in_form(job, offered)
         now = self.client.clock()
@@ -459,6 +464,8 @@ class Jobs:
         for element, attempt in decided.failed:
             self.hardware.runs.failed(key, element, attempt)
         await writer.resize_group(job, group(key), record)
+        if record.ungrouped and not over(job):
+            await self.maker.group_again(key, job, record)
         for reason, message, warning in decided.events:
             await writer.event(job, reason, message, warning=warning)
         if decided.create:

@@ -92,6 +92,14 @@ class Maker:
                 found[each.element] = name
         return found
 
+    async def group_again(self, key: str, job: AIJob, record: Record) -> None:
+        """Make those of its PodGroups again that are gone while their pods are there: without it none of them starts."""
+        there = {pod.element for pod in self._cache.pods(key).values() if pod.phase in ("Pending", "Running")}
+        groups = f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups"
+        for element in sorted(record.ungrouped & there):
+            await create(self._client, groups, made.group(job, element))
+        record.ungrouped.clear()
+
     async def _make_gangs(self, job: AIJob, decided: Plan, slots: asyncio.Semaphore) -> None:
         groups = f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups"
 

@@ -23,6 +23,7 @@ class Record:
     timer: when it is reconciled again by itself; written_at: when its status was written; attempted_at: when it, or an element
     of it, last began again; served: its Service is there. bounds: how many members its PodGroup was made for, of which
     roles, and in which forms; kinds: version, and role -> how its members ask for nodes. offered: the forms in which it may run.
+    ungrouped: elements (-1: the job) whose PodGroup is gone.
     """
 
     notes: Notes = field(default_factory=Notes)
@@ -34,6 +35,7 @@ class Record:
     bounds: tuple[object, ...] | None = None
     kinds: tuple[str, dict[str, str]] = ("", {})
     offered: Offer = field(default_factory=Offer)
+    ungrouped: set[int] = field(default_factory=set)
 
     @property
     def write_at(self) -> float:
