@@ -342,6 +342,49 @@ def test_each_of_several_jobs_is_controlled_whatever_the_others_are_refused(box)
     assert done("cancel", "runs?dryRun=All")[0] == 4, "a name is no query"
 
 
+def test_a_job_whose_pods_wait_for_nodes_is_held_and_one_that_runs_is_not(box):
+    waits, runs = objects.job("waits"), objects.job("runs")
+    waits["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "64"}}
+    box.create(waits, runs)
+
+    def job(name):
+        return json.loads(box.kubectl("get", "job", name, "-n", "vision", "-o", "json"))
+
+    until(lambda: job("waits").get("status", {}).get("active") and job("runs").get("status", {}).get("ready"))
+    done = box.fairlead("hold", "job/waits", "job/runs", "-n", "vision")
+    assert (done.exit_code, done.stdout) == (3, "job/waits held\n")
+    assert "job/runs is already running" in done.stderr
+    assert job("waits")["spec"]["suspend"]
+    assert not job("runs")["spec"].get("suspend")
+
+
+@pytest.mark.parametrize("command", ["suspend", "hold"])
+def test_what_the_scheduler_suspended_stays_suspended_where_its_user_says_so(box, command):
+    marks = {names.SUSPENDED_BY_ANNOTATION: "policy", names.SUSPENDED_FOR_ANNOTATION: "job-batch.low"}
+    low = objects.job("low")
+    low["metadata"] |= {
+        "annotations": {**marks, names.TARGET_EPOCH_ANNOTATION: "3"},
+        "labels": {names.SUSPENDED_BY_LABEL: "policy"},
+    }
+    low["spec"]["suspend"] = True
+    box.create(low, objects.pod_group("job-batch.low", 1))
+
+    def seen(kind, name):
+        found = json.loads(box.kubectl("get", kind, name, "-n", "vision", "-o", "json"))
+        both = {**found["metadata"].get("annotations", {}), **found["metadata"].get("labels", {})}
+        return found["spec"].get("suspend"), {
+            key: value for key, value in both.items() if key in (*marks, names.PAUSED_ANNOTATION)
+        }
+
+    assert box.fairlead(command, "job/low", "-n", "vision").stdout in ("job/low suspended\n", "job/low held\n")
+    assert seen("job", "low") == (True, {names.SUSPENDED_FOR_ANNOTATION: "job-batch.low"}), "no operator resumes it"
+    assert seen("podgroup", "job-batch.low")[1] == {names.PAUSED_ANNOTATION: "true"}, "and no place is reserved for it"
+    assert "already" in box.fairlead(command, "job/low", "-n", "vision").stdout
+    assert box.fairlead("resume", "job/low", "-n", "vision").stdout == "job/low resumed\n"
+    assert seen("job", "low") == (False, {})
+    assert seen("podgroup", "job-batch.low")[1] == {}
+
+
 def test_what_cannot_be_submitted_is_said_and_a_rehearsal_submits_nothing(box, tmp_path):
     plain = tmp_path / "plain.sh"
     plain.write_text("echo hello\n")

@@ -18,6 +18,7 @@ _PATHS = {"aijob": "/apis/fairlead.dev/v1alpha1/namespaces/{}/aijobs/{}", "job":
 _KINDS = {"aijob": "aijob", "aijobs": "aijob", "aj": "aijob", "job": "job", "jobs": "job"}
 _BEGUN = ("Starting", "Running", "Resizing", "Restarting")
 _OVER = ("Succeeded", "Failed")
+_MERGE = "application/merge-patch+json"
 _FINAL = {"Complete": "Succeeded", "Failed": "Failed"}
 """Conditions of Jobs that have ended -> how."""
 
@@ -59,8 +60,7 @@ def hold(names: NamesArgument, namespace: NamespaceOption = "", kubeconfig: Kube
     """Keep pending jobs from starting. Running jobs are not affected."""
 
     async def work(client: Client, path: str, manifest: dict[str, Any]) -> str:
-        status = manifest.get("status") or {}
-        if status.get("phase") in _BEGUN or status.get("active"):
+        if await _has_begun(client, manifest):
             raise _Refused("is already running: use `fairlead suspend` instead")
         return "held" if await _set(client, path, manifest, suspended=True) else "already held"
 
@@ -82,14 +82,53 @@ class _Refused(Exception):
 
 async def _set(client: Client, path: str, manifest: dict[str, Any], *, suspended: bool) -> bool:
     """Set `spec.suspend`; whether that changed anything. Raises `_Refused` for a job that has ended."""
+    from fairlead.api import names
     from fairlead.cluster.kubernetes.client import encode
 
     if ended := _ended(manifest.get("status") or {}):
         raise _Refused(f"has ended: {ended}")
-    if bool((manifest.get("spec") or {}).get("suspend")) == suspended:
+    metadata = manifest["metadata"]
+    annotations = metadata.get("annotations") or {}
+    by_policy = names.SUSPENDED_BY_ANNOTATION in annotations
+    if bool((manifest.get("spec") or {}).get("suspend")) == suspended and not (suspended and by_policy):
         return False
-    await client.patch(path, encode({"spec": {"suspend": suspended}}), "application/merge-patch+json")
+    patch: dict[str, Any] = {"spec": {"suspend": suspended}}
+    group = annotations.get(names.SUSPENDED_FOR_ANNOTATION)
+    if group and suspended:  # the scheduler suspended it: from now on its user does, and the operator does not resume it
+        marks = {names.SUSPENDED_BY_ANNOTATION: None, names.TARGET_EPOCH_ANNOTATION: None}
+        patch["metadata"] = {"annotations": marks, "labels": {names.SUSPENDED_BY_LABEL: None}}
+        patch["metadata"]["resourceVersion"] = metadata["resourceVersion"]
+    elif group and not by_policy:
+        patch["metadata"] = {"annotations": {names.SUSPENDED_FOR_ANNOTATION: None}}
+    await client.patch(path, encode(patch), _MERGE)
+    if group and "metadata" in patch:
+        await _pause(client, metadata["namespace"], group, paused=suspended)
     return True
+
+
+async def _pause(client: Client, namespace: str, group: str, *, paused: bool) -> None:
+    """Report to the scheduler whether a job that it suspended waits for places; its PodGroup may be gone."""
+    from fairlead.api import names
+    from fairlead.cluster.kubernetes.client import ApiError, encode
+
+    body = {"metadata": {"annotations": {names.PAUSED_ANNOTATION: "true" if paused else None}}}
+    path = f"/apis/{names.API_VERSION}/namespaces/{namespace}/podgroups/{quote(group)}"
+    try:
+        await client.patch(path, encode(body), _MERGE)
+    except ApiError as error:
+        if error.code not in (403, 404):
+            raise
+
+
+async def _has_begun(client: Client, manifest: dict[str, Any]) -> bool:
+    """Whether a job runs, or is about to. The status of a Job counts pods that wait as those that have nodes."""
+    status, metadata = manifest.get("status") or {}, manifest["metadata"]
+    if manifest["kind"] != "Job" or not status.get("active"):
+        return status.get("phase") in _BEGUN
+    selector = f"batch.kubernetes.io/controller-uid={metadata['uid']}"
+    answer = await client.get(f"/api/v1/namespaces/{metadata['namespace']}/pods", labelSelector=selector)
+    pods = msgspec.json.decode(answer)["items"]
+    return any(pod["spec"].get("nodeName") and (pod.get("status") or {}).get("phase") not in _OVER for pod in pods)
 
 
 def _ended(status: dict[str, Any]) -> str:
