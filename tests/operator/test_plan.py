@@ -331,6 +331,21 @@ def test_a_member_that_is_ended_has_not_succeeded_though_it_says_so():
     assert (story.phase, story.job.status.interruptions) == ("Restarting", 1)
 
 
+def test_a_job_whose_member_reached_its_deadline_is_not_tried_again():
+    """The kubelet enforces it: another attempt would not end in time, either."""
+    story = Story(job(restart={"limit": 3, "exitCodes": [{"codes": [137], "action": "Restart"}]})).run()
+    story.set("worker-1", phase="Failed", reason="DeadlineExceeded", exit_code=137)
+    story.look()
+    assert (story.phase, story.job.status.restarts) == ("Failed", 0)
+    assert story.job.status.message == "bert-worker-1-0 reached the activeDeadlineSeconds of its template"
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("90s", 90), ("500ms", 1), ("1.5s", 2)])
+def test_the_time_for_a_last_checkpoint_is_rounded_up(given, seconds):
+    made = job(1, checkpoint={"path": "/c", "gracePeriod": given})
+    assert pod(made, made.spec.roles[0], members(made)[0], 0)["spec"]["terminationGracePeriodSeconds"] == seconds
+
+
 def test_members_find_each_other_and_know_who_they_are():
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [CONTAINER, {"name": "log", "image": "log"}]}}
     roles = [{"name": "worker", "replicas": 2, "template": template}, {"name": "eval", "template": template}]

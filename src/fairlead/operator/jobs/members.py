@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -231,7 +232,7 @@ def pod(job: AIJob, role: Role, member: Member, attempt: int) -> Manifest:
     spec["hostname"], spec["subdomain"] = host_of(member.role, member.index, member.element), job.metadata.name
     checkpoint = job.spec.checkpoint
     if checkpoint is not None and checkpoint.grace_period and "terminationGracePeriodSeconds" not in spec:
-        spec["terminationGracePeriodSeconds"] = int(spans.seconds(checkpoint.grace_period))
+        spec["terminationGracePeriodSeconds"] = math.ceil(spans.seconds(checkpoint.grace_period))  # 0 would be no time at all
     for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
         given = container.get("env") or []
         taken = {each.get("name") for each in given}

@@ -23,7 +23,7 @@ from fairlead.operator.jobs.defaults import restarts as restarts_of
 from fairlead.operator.jobs.dependencies import State
 from fairlead.operator.jobs.members import Member
 from fairlead.operator.jobs.phases import BY_USER, FINISHED, Phase, step
-from fairlead.operator.jobs.pods import HARDWARE, NODE_LOST, PodSeen
+from fairlead.operator.jobs.pods import DEADLINE, HARDWARE, NODE_LOST, PodSeen
 from fairlead.operator.jobs.starting import Verdict as StartVerdict
 
 SHORTEST_BACKOFF, _LONGEST_BACKOFF = 1.0, 600.0
@@ -160,6 +160,9 @@ class Step:
     def _go_on(self, before: Phase) -> Plan:  # noqa: PLR0911 - the first that ends it
         """What ended it, or has it start again; else it goes on."""
         attempt = self.attempt
+        late = next((pod for pod in attempt.failed if pod.reason == DEADLINE and not attempt.excused(pod)), None)
+        if late is not None:
+            return self.end(before, Phase.FAILED, f"{late.name} reached the activeDeadlineSeconds of its template")
         counted = [pod for pod in attempt.failed if not attempt.excused(pod) and attempt.action(pod) != "Ignore"]
         ending = next((pod for pod in counted if attempt.action(pod) == "Fail"), None)
         if ending is not None:

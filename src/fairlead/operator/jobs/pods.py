@@ -18,6 +18,8 @@ NUMBER = re.compile("^[0-9]{1,9}$", re.ASCII)
 """How attempts, elements and indexes are written in labels."""
 CHECKPOINTED = 85
 """With this exit code a member reports that it has saved its work; it is started again, and that is not counted."""
+DEADLINE = "DeadlineExceeded"
+"""Reason of a failed pod whose kubelet ended it at its `activeDeadlineSeconds`."""
 NODE_LOST = "NodeLost"
 HARDWARE = frozenset({NODE_LOST, "UnexpectedAdmissionError"})
 """Reasons of a failed pod that speak against its node: it was lost, or its kubelet could not give what it had advertised."""
