@@ -212,6 +212,67 @@ async def test_what_cannot_be_run_says_so_and_what_is_left_behind_goes(local):
     await local.until(lambda: not local.processes("FAIRLEAD_JOB=forks"))
 
 
+def shell(name, script, **more):
+    return {"name": name, "image": "none", "command": ["sh", "-c", script], **more}
+
+
+def pod(name, *containers, **spec):
+    body = {"schedulerName": "fairlead", "restartPolicy": "Never", "containers": list(containers), **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": body}
+
+
+def exit_codes(status):
+    found = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    return {each["name"]: each["state"].get("terminated", {}).get("exitCode") for each in found}
+
+
+async def ended(local, name):
+    return await local.until(
+        lambda: status if (status := local.pods(name)[name]["status"])["phase"] in ("Succeeded", "Failed") else None
+    )
+
+
+async def test_a_sidecar_runs_beside_the_others_and_ends_after_them(local):
+    there, last = local.folder / "sidecar", local.folder / "last"
+    serves = shell(
+        "proxy", f"trap 'echo ended > {last}; exit 9' TERM; echo > {there}; while :; do sleep 0.1; done", restartPolicy="Always"
+    )
+    waits = f"while [ ! -e {there} ]; do sleep 0.05; done"
+    local.create(pod("work", shell("main", f"{waits}; [ ! -e {last} ]"), initContainers=[serves, shell("prepare", waits)]))
+    status = await ended(local, "work")
+    assert (status["phase"], exit_codes(status)) == ("Succeeded", {"proxy": 9, "prepare": 0, "main": 0})
+    assert last.read_text() == "ended\n"
+    again = shell("broken", "exit 1", restartPolicy="Always")
+    local.create(pod("beside", shell("main", "exit 3"), initContainers=[again]))
+    status = await ended(local, "beside")
+    assert (status["phase"], exit_codes(status)["main"]) == ("Failed", 3), "also where the sidecar fails again and again"
+
+
+async def test_an_init_container_that_fails_ends_a_pod_that_never_restarts(local):
+    local.create(pod("broken", shell("main", "true"), initContainers=[shell("prepare", "exit 5")]))
+    status = await ended(local, "broken")
+    assert (status["phase"], exit_codes(status)) == ("Failed", {"prepare": 5})
+    marker = local.folder / "marker"
+    twice = shell("prepare", f"[ -e {marker} ] || {{ touch {marker}; exit 1; }}")
+    local.create(pod("retried", shell("main", "true"), initContainers=[twice], restartPolicy="OnFailure"))
+    assert (await ended(local, "retried"))["phase"] == "Succeeded"
+
+
+async def test_a_pod_ends_at_its_deadline_and_within_the_grace_of_its_deletion(local):
+    local.create(pod("late", shell("main", "sleep 1000"), activeDeadlineSeconds=1))
+    status = await ended(local, "late")
+    assert (status["phase"], status["reason"], exit_codes(status)) == ("Failed", "DeadlineExceeded", {"main": 143})
+    listens_not = local.folder / "deaf"
+    deaf = shell("main", f"trap '' TERM; echo > {listens_not}; while :; do sleep 0.1; done")
+    local.create(pod("deaf", deaf, terminationGracePeriodSeconds=1000))
+    await local.until(listens_not.exists)
+    pods = local.api.served("v1", "pods")
+    local.api.delete(pods, "default", "deaf")
+    await local.until(lambda: "deletionTimestamp" in local.pods("deaf")["deaf"]["metadata"])
+    local.api.delete(pods, "default", "deaf", {"gracePeriodSeconds": 1})
+    await local.until(lambda: not local.pods("deaf"))
+
+
 async def test_everything_ends_with_it(tmp_path):
     async with Local(Options(gpus=1, folder=tmp_path / "agent", name="here")) as running:
         running.folder = tmp_path

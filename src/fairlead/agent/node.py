@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import structlog
 
-from fairlead.agent.devices import WHOLE, Devices, found
+from fairlead.agent.devices import Devices, found
+from fairlead.agent.pod import ENDED, GPU, PodObject, PodRun
 from fairlead.agent.process import Container
-from fairlead.agent.recipe import Manifest, RecipeError, recipe, volumes
+from fairlead.agent.recipe import Manifest
 from fairlead.api import names
 from fairlead.api.names import HOSTNAME_LABEL
-from fairlead.cluster import views
 from fairlead.cluster.kubernetes.client import REFUSAL_GRACE, ApiError, Client, Unreachable, encode, refuses
 from fairlead.cluster.kubernetes.informer import Informer
-from fairlead.cluster.pod_specs import gpu_fraction
 from fairlead.cluster.times import timestamp
 from fairlead.cluster.translate import Change
 from fairlead.core.links.matrix import Links
@@ -34,11 +31,8 @@ log = structlog.get_logger("agent")
 
 _MERGE = "application/merge-patch+json"
 _HEARTBEAT = 10.0
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 60.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 10.0  # of what the API server did not answer
 _GOODBYE = 3.0  # seconds for the last word
-_ENDED = ("Succeeded", "Failed")
-GPU = names.GPU_RESOURCES[0]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,12 +51,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
 
 
-class _Object(msgspec.Struct):
-    metadata: views.Metadata
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
-
-
 class Agent:
     """One node. `run` returns when it is cancelled; whatever ran is ended then."""
 
@@ -73,14 +61,14 @@ class Agent:
         self.folder = options.folder.absolute()
         self.devices = Devices(found() if options.gpus is None else options.gpus, options.links)
         self._since = timestamp(client.clock())
-        self._running: dict[str, _Run] = {}
+        self._running: dict[str, PodRun] = {}
         self._over: set[str] = set()  # uids of pods that have run; a late update of one starts nothing
         self._jobs: dict[str, int] = {}  # job and attempt -> the port where its members meet
         self._tasks: set[asyncio.Task[None]] = set()
         self._informer = Informer(
             client,
             "/api/v1/pods",
-            _Object,
+            PodObject,
             self._changed,
             lambda: None,
             key=lambda metadata: metadata.uid,
@@ -183,7 +171,7 @@ class Agent:
 
     # -- pods ----------------------------------------------------------------------------------
 
-    def _changed(self, changes: list[Change[_Object]]) -> None:
+    def _changed(self, changes: list[Change[PodObject]]) -> None:
         for change in changes:
             running = self._running.get(change.key)
             if change.view is None:
@@ -196,9 +184,9 @@ class Agent:
                 if running is None:
                     self.spawn(self.remove(pod))
                 else:
-                    running.stop()
-            elif running is None and change.key not in self._over and pod.status.get("phase") not in _ENDED:
-                self._running[change.key] = run = _Run(self, pod)
+                    running.stop(pod.metadata.deletion_grace_period_seconds)
+            elif running is None and change.key not in self._over and pod.status.get("phase") not in ENDED:
+                self._running[change.key] = run = PodRun(self, pod)
                 self.spawn(run.live())
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
@@ -207,7 +195,7 @@ class Agent:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def remove(self, pod: _Object) -> None:
+    async def remove(self, pod: PodObject) -> None:
         """Nothing of a pod runs: the API server may forget it. Tried until it has, or the pod is another's."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
         for wait in waits():
@@ -220,7 +208,7 @@ class Agent:
                 log.warning("pod not removed", pod=pod.metadata.key, error=str(error)[:300], wait=wait)
             await asyncio.sleep(wait)
 
-    async def write_status(self, pod: _Object, status: Manifest) -> None:
+    async def write_status(self, pod: PodObject, status: Manifest) -> None:
         """Write a pod's status. Retry until the API server accepts it or the pod is gone."""
         for wait in waits():
             try:
@@ -255,7 +243,7 @@ class Agent:
             await asyncio.sleep(wait)
         return None
 
-    def port_of(self, pod: _Object) -> int:
+    def port_of(self, pod: PodObject) -> int:
         """Where the members of a pod's job meet: a port that no other job has on this host."""
         labels = pod.metadata.labels or {}
         job = "/".join(
@@ -277,190 +265,11 @@ class Agent:
         run = self._running.get(uid)
         return run.named.get(name) if run is not None else None
 
-    def forget(self, pod: _Object) -> None:
+    def forget(self, pod: PodObject) -> None:
         """A pod has ended."""
         self._over.add(pod.metadata.uid)
         self._running.pop(pod.metadata.uid, None)
         self.devices.give_back(pod.metadata.uid)
-
-
-class _Run:
-    """One pod: its containers from the first to the last."""
-
-    def __init__(self, agent: Agent, pod: _Object) -> None:
-        self.agent = agent
-        self.pod = pod
-        self._containers: list[Container] = []
-        self.named: dict[str, Container] = {}  # those that run now
-        self._states: dict[str, Manifest] = {}
-        self._restarts: dict[str, int] = {}
-        self._stopping = False
-        self._started = timestamp(agent.client.clock())
-
-    def stop(self) -> None:
-        """SIGTERM, and SIGKILL when the pod's grace is over."""
-        if not self._stopping:
-            self._stopping = True
-            grace = float(self.pod.spec.get("terminationGracePeriodSeconds", 30))
-            for each in self._containers:
-                self.agent.spawn(each.stop(grace))
-
-    def kill(self) -> None:
-        """At once."""
-        self._stopping = True
-        for each in self._containers:
-            each.kill()
-
-    async def live(self) -> None:
-        """Run the pod to its end; then write its status, or remove it if it was being deleted."""
-        agent, pod = self.agent, self.pod
-        try:
-            if pod.status.get("phase") == "Running":
-                message = "the agent restarted; containers from before the restart are gone"
-                await agent.write_status(pod, {"phase": "Failed", "reason": "NodeLost", "message": message})
-                return
-            await self._play()
-        except (RecipeError, ApiError) as error:
-            log.warning("pod cannot be run", pod=pod.metadata.key, error=str(error))
-            await agent.write_status(pod, {"phase": "Failed", "reason": "CreateContainerError", "message": str(error)[:1000]})
-        finally:
-            agent.forget(pod)
-        if self._stopping:
-            await agent.remove(pod)
-
-    async def _play(self) -> None:
-        agent, pod = self.agent, self.pod
-        spec, metadata = pod.spec, pod.metadata
-        folder = agent.log_of(metadata.namespace, metadata.uid, "x").parent
-        folder.mkdir(parents=True, exist_ok=True)
-        known = await self._lookup()
-        manifest: Manifest = {"metadata": _plain(metadata), "spec": spec}
-
-        def lookup(kind: str, name: str) -> Mapping[str, str] | None:
-            return known.get((kind, name))
-
-        mounted = await asyncio.to_thread(volumes, manifest, folder, lookup)
-        outside = dict(os.environ)
-        port = agent.port_of(pod)
-        visible = self._devices()
-
-        def made(container: Manifest) -> Container:
-            cooked = recipe(manifest, container, folder, mounted, lookup, outside, port)
-            cooked.env["CUDA_VISIBLE_DEVICES"] = visible
-            cooked.env.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # numbers are those of nvidia-smi
-            return Container(cooked, agent.log_of(metadata.namespace, metadata.uid, container["name"]))
-
-        for container in _all(spec):
-            made(container)  # raises for a container that cannot be run before anything runs
-        for container in spec.get("initContainers") or ():
-            code = 0 if self._stopping else await self._one(container, made, "OnFailure")
-            if code or self._stopping:
-                await self._end(code or 128 + signal.SIGTERM)
-                return
-        policy = spec.get("restartPolicy", "Always")
-        codes = await asyncio.gather(*(self._one(each, made, policy) for each in spec.get("containers") or ()))
-        await self._end(max(codes))
-
-    async def _one(self, container: Manifest, made: Callable[[Manifest], Container], policy: str) -> int:
-        """One container, restarted according to its pod's policy."""
-        name, wait = container["name"], _FIRST_BACKOFF
-        while not self._stopping:
-            run = made(container)
-            self._containers.append(run)
-            self._states[name] = {"running": {"startedAt": timestamp(self.agent.client.clock())}}
-            await self._write_status("Running")
-            self.named[name] = run
-            code = await run.run()
-            self._containers.remove(run)
-            del self.named[name]
-            ended = {
-                "exitCode": code,
-                "reason": "Completed" if code == 0 else "Error",
-                "finishedAt": timestamp(self.agent.client.clock()),
-            }
-            self._states[name] = {"terminated": ended}
-            if self._stopping or policy == "Never" or (policy == "OnFailure" and code == 0):
-                return code
-            self._restarts[name] = self._restarts.get(name, 0) + 1
-            await self._write_status("Running")
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, _LONGEST_BACKOFF)
-        return 128 + signal.SIGTERM
-
-    async def _write_status(self, phase: str, **more: str) -> None:
-        spec = self.pod.spec
-        initial = {each["name"] for each in spec.get("initContainers") or ()}
-        started = any(name not in initial for name in self._states)
-        statuses = [
-            {
-                "name": name,
-                "image": next(each.get("image", "") for each in _all(spec) if each["name"] == name),
-                "imageID": "",
-                "ready": "running" in state,
-                "started": "running" in state,
-                "restartCount": self._restarts.get(name, 0),
-                "state": state,
-            }
-            for name, state in self._states.items()
-        ]
-        ready = str(phase == "Running" and started)
-        conditions = [{"type": kind, "status": ready} for kind in ("Ready", "ContainersReady")]
-        conditions.append({"type": "Initialized", "status": str(started or not initial)})
-        conditions.append({"type": "PodScheduled", "status": "True"})
-        status = {
-            "phase": phase if started or phase in _ENDED else "Pending",
-            "startTime": self._started,
-            "hostIP": "127.0.0.1",
-            "podIP": "127.0.0.1",
-            "conditions": conditions,
-            "initContainerStatuses": [each for each in statuses if each["name"] in initial],
-            "containerStatuses": [each for each in statuses if each["name"] not in initial],
-            **more,
-        }
-        await self.agent.write_status(self.pod, status)
-
-    async def _end(self, code: int) -> None:
-        await self._write_status("Succeeded" if code == 0 else "Failed")
-
-    def _devices(self) -> str:
-        """What CUDA is to see: the pod's devices, and none for a pod that asked for none."""
-        asked = sum(
-            int((each.get("resources") or {}).get("requests", {}).get(GPU, 0) or 0) for each in self.pod.spec["containers"]
-        )
-        fraction = (self.pod.metadata.annotations or {}).get(names.GPU_FRACTION_ANNOTATION)
-        milli = gpu_fraction(fraction) if fraction else WHOLE
-        if fraction:
-            asked = max(asked, 1)
-        if not asked:
-            return ""
-        partner = (self.pod.metadata.annotations or {}).get(names.GPU_PARTNER_ANNOTATION)
-        if partner and not fraction and asked == 1:
-            taken = self.agent.devices.take_half(self.pod.metadata.uid, partner)
-        else:
-            taken = self.agent.devices.take(self.pod.metadata.uid, asked, milli)
-        if taken is None:
-            raise RecipeError(
-                f"{asked} GPUs are not free on {self.agent.name}; free thousandths of its GPUs: {self.agent.devices.free}"
-            )
-        return ",".join(map(str, taken))
-
-    async def _lookup(self) -> dict[tuple[str, str], Mapping[str, str]]:
-        """The ConfigMaps and Secrets that the pod names."""
-        spec, wanted = self.pod.spec, set()
-        for volume in spec.get("volumes") or ():
-            if "configMap" in volume:
-                wanted.add(("configmaps", volume["configMap"].get("name", "")))
-            if "secret" in volume:
-                wanted.add(("secrets", volume["secret"].get("secretName", "")))
-        for container in _all(spec):
-            sources = [*(container.get("envFrom") or ()), *((each.get("valueFrom") or {}) for each in container.get("env") or ())]
-            for source in sources:
-                for field, reference in source.items():
-                    if field.startswith(("configMap", "secret")) and isinstance(reference, dict):
-                        wanted.add(("configmaps" if field.startswith("configMap") else "secrets", reference.get("name", "")))
-        namespace = self.pod.metadata.namespace
-        found = {each: await self.agent.data(namespace, *each, lambda: self._stopping) for each in sorted(wanted)}
-        return {each: data for each, data in found.items() if data is not None}
 
 
 def waits() -> Iterator[float]:
@@ -476,19 +285,5 @@ def passing(error: Exception) -> bool:
     return isinstance(error, Unreachable) or (isinstance(error, ApiError) and (error.code == 429 or error.code >= 500))
 
 
-def _all(spec: Manifest) -> list[Manifest]:
-    return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-
-
-def _plain(metadata: views.Metadata) -> Manifest:
-    return {
-        "name": metadata.name,
-        "namespace": metadata.namespace,
-        "uid": metadata.uid,
-        "labels": metadata.labels or {},
-        "annotations": metadata.annotations or {},
-    }
-
-
-def _path(pod: _Object) -> str:
+def _path(pod: PodObject) -> str:
     return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"

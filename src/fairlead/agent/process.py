@@ -32,6 +32,8 @@ class Container:
         self.code: int | None = None
         self.terminal = terminal
         self._process: asyncio.subprocess.Process | None = None
+        self._begun = asyncio.Event()  # it has started, or cannot be started
+        self._killed = False
 
     async def run(self) -> int:
         """From its start to its end; the exit code. What cannot be started ends as in a shell: 126 or 127."""
@@ -66,12 +68,16 @@ class Container:
             return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
         finally:
             started()
+            self._begun.set()
+        if self._killed:
+            self.kill()
         code = await self._process.wait()
         self._signal(signal.SIGKILL)  # whatever it left behind goes with it
         return code
 
     async def stop(self, grace: float) -> None:
         """SIGTERM to the whole group, SIGKILL when its grace is over."""
+        await self._begun.wait()
         if self._process is None or self.code is not None:
             return
         self._signal(signal.SIGTERM)
@@ -81,7 +87,8 @@ class Container:
         self._signal(signal.SIGKILL)
 
     def kill(self) -> None:
-        """At once."""
+        """At once, or as soon as it has started."""
+        self._killed = True
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
