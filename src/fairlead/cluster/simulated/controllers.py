@@ -5,6 +5,9 @@ Each reconciles its object when it or one of its pods changed, as the real ones 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from fairlead.cluster.simulated import selectors
@@ -14,11 +17,15 @@ from fairlead.cluster.simulated.device_evictions import DeviceEvictions
 from fairlead.cluster.simulated.errors import StatusError
 from fairlead.cluster.simulated.resources import BUDGETS, PODS
 from fairlead.cluster.simulated.store import Change, Key, Object
+from fairlead.cluster.times import seconds
 
 JOBS = "batch/jobs"
 EVENTS = "events"
 _EVENT_LIFE, _SWEEP = 3600.0, 600.0
 _MOST_PODS = 500  # of one Job at a time
+_ENDS = ("Complete", "Failed")
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_CONTAINERS = ("containers", "initContainers")
 
 
 class Controllers:
@@ -29,6 +36,7 @@ class Controllers:
         self.claims = ClaimController(api)
         self.device_evictions = DeviceEvictions(api)
         self._dirty: set[tuple[str, Key]] = set()
+        self._due: dict[Key, int] = {}  # Jobs that are reconciled at a time
         self._planned = False
         self._pods = api.served("v1", "pods")
         self._jobs = api.served("batch/v1", "jobs")
@@ -75,7 +83,20 @@ class Controllers:
             if table == BUDGETS:
                 self._count_budget(key, record.object)
             else:
-                _JobSync(self.api, key, record.object).run()
+                again = _JobSync(self.api, key, record.object).run()
+                if again is not None:
+                    self._plan_at(key, again)
+
+    def _plan_at(self, key: Key, later: float) -> None:
+        """Reconcile a Job in so many seconds, once for however many reconciliations until then."""
+        at = round(self.api.clock.now() + later)
+        if self._due.get(key) != at:
+            self._due[key] = at
+            self.api.clock.call_later(later, partial(self._reach, key))
+
+    def _reach(self, key: Key) -> None:
+        self._due.pop(key, None)
+        self._plan(JOBS, key)
 
     # -- disruption budgets --------------------------------------------------------------------
 
@@ -133,32 +154,36 @@ class _JobSync:
             if any(owner.get("uid") == self.uid for owner in record.object["metadata"].get("ownerReferences") or ())
         ]
 
-    def run(self) -> None:
-        """Make, remove and count pods; write the status."""
+    def run(self) -> float | None:
+        """Make, remove and count pods; write the status. In how many seconds there is something to do again, None: never."""
         spec, status = self.job["spec"], dict(self.job.get("status") or {})
-        if any(each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in status.get("conditions") or ()):
-            return
+        ends = [each for each in status.get("conditions") or () if each["type"] in _ENDS and each["status"] == "True"]
+        if ends:
+            return self._clean_up(seconds(ends[0]["lastTransitionTime"]))
         active = [pod for pod in self.pods if _phase(pod) not in ("Succeeded", "Failed")]
         succeeded = self._done(spec, [pod for pod in self.pods if _phase(pod) == "Succeeded"])
         failed = sum(_phase(pod) == "Failed" for pod in self.pods)
         now = self.api.clock.text()
-        wanted = spec.get("completions") or spec.get("parallelism", 1)
+        left = self._time_left(status)
         conditions = [each for each in status.get("conditions") or () if each["type"] != "Suspended"]
+        conditions += _resumed(status.get("conditions") or (), now) if not spec.get("suspend") else []
         if spec.get("suspend"):
             self._remove(active)
             active = []
             status.pop("startTime", None)
             conditions.append({"type": "Suspended", "status": "True", "reason": "JobSuspended", "lastTransitionTime": now})
-        elif failed > spec.get("backoffLimit", 6):
+        elif failed > spec.get("backoffLimit", 6) or (left is not None and left <= 0):
             self._remove(active)
             active = []
-            conditions.append({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "lastTransitionTime": now})
-        elif len(succeeded) >= wanted:
+            reason = "DeadlineExceeded" if left is not None and left <= 0 else "BackoffLimitExceeded"
+            conditions.append({"type": "Failed", "status": "True", "reason": reason, "lastTransitionTime": now})
+        elif self._enough(succeeded, active):
             status["completionTime"] = now
             conditions.append({"type": "Complete", "status": "True", "reason": "CompletionsReached", "lastTransitionTime": now})
         else:
             status.setdefault("startTime", now)
-            self._make(spec, active, succeeded, wanted)
+            left = self._time_left(status)
+            self._make(spec, active, succeeded)
             active = active or [{}]
         alive = [pod for pod in active if pod and not pod["metadata"].get("deletionTimestamp")]
         status |= {
@@ -173,6 +198,27 @@ class _JobSync:
         record = self.api.store.get(JOBS, self.key)
         if record is not None and record.object.get("status") != status:
             self.api.store.put(JOBS, self.key, {**record.object, "metadata": dict(record.object["metadata"]), "status": status})
+        return left if left is not None and left > 0 else None
+
+    def _time_left(self, status: Object) -> float | None:
+        """Seconds until it has run for its `activeDeadlineSeconds`; None: without end, or it has not begun."""
+        limit, began = self.job["spec"].get("activeDeadlineSeconds"), status.get("startTime")
+        return seconds(began) + limit - self.api.clock.now() if limit is not None and began else None
+
+    def _clean_up(self, ended: float) -> float | None:
+        """Delete it with its pods `ttlSecondsAfterFinished` after its end; seconds until then."""
+        lasts = self.job["spec"].get("ttlSecondsAfterFinished")
+        left = ended + lasts - self.api.clock.now() if lasts is not None else None
+        if left is None or left > 0:
+            return left
+        with contextlib.suppress(StatusError):
+            self.api.delete(self.api.served("batch/v1", "jobs"), *self.key, {"propagationPolicy": "Background"})
+        return None
+
+    def _enough(self, succeeded: list[Object], active: list[Object]) -> bool:
+        """Whether it is complete. Without `completions` it is once one pod has succeeded and the others have ended."""
+        wanted = self.job["spec"].get("completions")
+        return len(succeeded) >= wanted if wanted is not None else bool(succeeded) and not active
 
     def _done(self, spec: Object, pods: list[Object]) -> list[Object]:
         if spec.get("completionMode") != "Indexed":
@@ -185,10 +231,12 @@ class _JobSync:
             if not pod["metadata"].get("deletionTimestamp"):
                 self.api.delete(resource, self.key[0], pod["metadata"]["name"])
 
-    def _make(self, spec: Object, active: list[Object], succeeded: list[Object], wanted: int) -> None:
-        missing = min(spec.get("parallelism", 1), wanted - len(succeeded), _MOST_PODS) - len(active)
+    def _make(self, spec: Object, active: list[Object], succeeded: list[Object]) -> None:
+        at_once, wanted = spec.get("parallelism", 1), spec.get("completions")
+        left = wanted - len(succeeded) if wanted is not None else 0 if succeeded else at_once
+        missing = min(at_once, left, _MOST_PODS) - len(active)
         taken = {_index(pod) for pod in [*active, *succeeded]}
-        free = (str(index) for index in range(wanted) if str(index) not in taken)
+        free = (str(index) for index in range(wanted or 0) if str(index) not in taken)
         for _ in range(max(0, missing)):
             try:
                 self._create(spec, next(free) if spec.get("completionMode") == "Indexed" else "")
@@ -213,10 +261,29 @@ class _JobSync:
                 }
             ],
         }
+        spec = dict(template["spec"])
         if index:
-            metadata["annotations"]["batch.kubernetes.io/job-completion-index"] = index
-            metadata["labels"]["batch.kubernetes.io/job-completion-index"] = index
-        self.api.create(self.api.served("v1", "pods"), self.key[0], {"metadata": metadata, "spec": dict(template["spec"])})
+            metadata["annotations"][_INDEX] = metadata["labels"][_INDEX] = index
+            spec.setdefault("hostname", f"{name}-{index}")
+            spec |= {kind: [_with_its_index(each) for each in spec[kind]] for kind in _CONTAINERS if spec.get(kind)}
+        self.api.create(self.api.served("v1", "pods"), self.key[0], {"metadata": metadata, "spec": spec})
+
+
+def _with_its_index(container: Object) -> Object:
+    """A container with JOB_COMPLETION_INDEX."""
+    env = container.get("env") or []
+    if any(each.get("name") == "JOB_COMPLETION_INDEX" for each in env):
+        return container
+    source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{_INDEX}']"}}
+    return {**container, "env": [*env, {"name": "JOB_COMPLETION_INDEX", "valueFrom": source}]}
+
+
+def _resumed(conditions: Iterable[Object], now: str) -> list[Object]:
+    """The condition of a Job that was suspended and is not any more; none where it never was."""
+    was = next((each for each in conditions if each["type"] == "Suspended"), None)
+    if was is None or was["status"] == "False":
+        return [was] if was is not None else []
+    return [{"type": "Suspended", "status": "False", "reason": "JobResumed", "lastTransitionTime": now}]
 
 
 def _phase(pod: Object) -> str:
@@ -224,4 +291,4 @@ def _phase(pod: Object) -> str:
 
 
 def _index(pod: Object) -> str:
-    return str((pod["metadata"].get("annotations") or {}).get("batch.kubernetes.io/job-completion-index", ""))
+    return str((pod["metadata"].get("annotations") or {}).get(_INDEX, ""))
