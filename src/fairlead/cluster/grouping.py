@@ -82,6 +82,17 @@ _RULES: tuple[tuple[str, Callable[[str, Mapping[str, str], str], str]], ...] = (
 )
 
 
+def label_of(kind: str) -> str:
+    """The label that pods of an object of a kind carry, with its name; empty: they carry none."""
+    own = {
+        "JobSet": JOBSET_NAME,
+        "LeaderWorkerSet": LWS_NAME,
+        "RayCluster": RAY_CLUSTER,
+        **dict.fromkeys(TRAINING_KINDS, TRAINING_NAME),
+    }
+    return next((rule.pod_label for rule in RULES.values() if rule.kind == kind), own.get(kind, ""))
+
+
 RULES: dict[str, Rule] = {}
 """The administrator's rules for other kinds, by the label of their pods. Set once by a process, before it reads anything."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ import structlog
 from fairlead.api import names
 from fairlead.api.kinds.common import Condition
 from fairlead.api.reasons import CAPACITY_CODES
-from fairlead.cluster import views
+from fairlead.cluster import grouping, views
 from fairlead.cluster.kubernetes import conditions, events
 from fairlead.cluster.kubernetes.client import ApiError, Client, create, delete, encode
 from fairlead.cluster.kubernetes.discovery import until_served
@@ -48,7 +48,26 @@ _ABOUT = About(names.API_VERSION, "PodGroup")
 _RETRY = 600.0  # seconds after which what came to nothing is asked for again
 _MOST_KINDS = 32  # pod sets in a request, as its definition has it
 _AT_ONCE = 16
-_INDEXES = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name")
+_INDEXES = (
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-completion-index",
+    "jobset.sigs.k8s.io/job-global-index",
+    "jobset.sigs.k8s.io/job-group-index",
+    "jobset.sigs.k8s.io/job-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "ray.io/ray-worker-replica-index",
+    "statefulset.kubernetes.io/pod-name",
+    "training.kubeflow.org/replica-index",
+    "volcano.sh/task-index",
+)
+_OF_ITS_JOB = (
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+    "controller-uid",
+    "job-name",
+    "jobset.sigs.k8s.io/job-key",
+)
+"""Labels that differ between the Jobs of one workload; they count where terms of pods may select by them."""
 _OF_THE_POD = ("nodeName", "priority", "preemptionPolicy", "hostname")
 _OF_THE_API_SERVER = re.compile(r"^kube-api-access-")
 
@@ -312,15 +331,27 @@ class Provisioning:
     async def _waiting(self, group: _Group) -> list[Manifest]:
         """Its pods that have no node, those that it cannot do without first."""
         pods = f"/api/v1/namespaces/{group.metadata.namespace}/pods"
-        listed = msgspec.json.decode(await self.client.get(pods, labelSelector=f"{names.POD_GROUP_LABEL}={group.metadata.name}"))
+        served = self._served(group.metadata.namespace)
+        listed = msgspec.json.decode(await self.client.get(pods, **_selector(group)))
         return sorted(
             (
                 each
                 for each in listed["items"]
-                if not each["spec"].get("nodeName") and not each["metadata"].get("deletionTimestamp")
+                if not each["spec"].get("nodeName")
+                and not each["metadata"].get("deletionTimestamp")
+                and _group_of(each, served) == group.metadata.name
             ),
             key=lambda each: (each["metadata"]["labels"].get(names.ELASTIC_REPLICA_LABEL, ""), each["metadata"]["name"]),
         )
+
+    def _served(self, namespace: str) -> Mapping[str, str]:
+        """What PodGroups of a namespace serve besides the gangs of their names -> the PodGroup, as in `cluster.serving`."""
+        found: dict[str, str] = {}
+        for group in self._groups.values():
+            if group.metadata.namespace == namespace:
+                for each in grouping.serves(group.metadata):
+                    found[each] = min(found.get(each, group.metadata.name), group.metadata.name)
+        return found
 
     async def _consume(self, pods: list[Manifest], request: str, kind: str) -> None:
         """Mark pods as those that the nodes are for; the autoscaler then leaves them to the request."""
@@ -340,6 +371,27 @@ class Provisioning:
         await asyncio.gather(*(one(each) for each in pods))
 
 
+def _selector(group: _Group) -> dict[str, str]:
+    """Of its pods: they name the PodGroup, or the object for which it was made."""
+    owner = next((each for each in group.metadata.owner_references or () if each.controller), None)
+    if owner is None or owner.kind == "AIJob":
+        return {"labelSelector": f"{names.POD_GROUP_LABEL}={group.metadata.name}"}
+    label = grouping.label_of(owner.kind)
+    return {"labelSelector": f"{label}={owner.name}"} if label else {}
+
+
+def _group_of(pod: Manifest, served: Mapping[str, str]) -> str:
+    """The PodGroup of a pod. served: what others serve than the gangs of their names."""
+    labels = pod["metadata"].get("labels") or {}
+    if named := labels.get(names.POD_GROUP_LABEL):
+        return str(named)
+    owner = next((each["kind"] for each in pod["metadata"].get("ownerReferences") or () if each.get("controller")), "")
+    upstream = views.SchedulingGroup((pod["spec"].get("schedulingGroup") or {}).get("podGroupName") or "")
+    gang = grouping.group_of(labels, upstream, owner)
+    keys = (*(grouping.part(gang, each) for each in grouping.parts_of(labels.items())), gang)
+    return next((served[each] for each in keys if each in served), gang)
+
+
 def _number(name: str) -> int:
     suffix = name.rpartition("-")[2]
     return int(suffix) if suffix.isdigit() else 0
@@ -357,7 +409,10 @@ def _template(pod: Manifest) -> Manifest:
         if part in spec:
             spec[part] = [_plain(each, added) for each in spec[part]]
     # What distinguishes members from each other does not affect which node they need.
-    own = (names.ATTEMPT_LABEL, names.ELEMENT_LABEL, names.INDEX_LABEL, *_INDEXES)
+    own: tuple[str, ...] = (names.ATTEMPT_LABEL, names.ELEMENT_LABEL, names.INDEX_LABEL, *_INDEXES)
+    affinity = spec.get("affinity") or {}
+    if not (affinity.get("podAffinity") or affinity.get("podAntiAffinity") or spec.get("topologySpreadConstraints")):
+        own = (*own, *_OF_ITS_JOB)
     labels = {name: value for name, value in (pod["metadata"].get("labels") or {}).items() if name not in own}
     return {"metadata": {"labels": labels}, "spec": spec}
 
