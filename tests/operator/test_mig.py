@@ -371,19 +371,22 @@ def test_a_pod_with_a_node_keeps_no_place_where_it_was_nominated(bound, nodes):
     assert {node for node in ("n0", "n1") if pods.on(node)} == nodes
 
 
-def test_members_of_a_gang_are_one_wish_each_and_elastic_replicas_none_of_it():
+@pytest.mark.parametrize(
+    ("member", "gang"), [({"fairlead.dev/pod-group": "g"}, "n/g"), ({"jobset.sigs.k8s.io/jobset-name": "js"}, "n/jobset.js")]
+)
+def test_members_of_a_gang_are_one_wish_each_and_elastic_replicas_none_of_it(member, gang):
     found = []
     for name, elastic in (("a", ""), ("b", ""), ("c", "true")):
         metadata = {"name": name, "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z"}
-        metadata["labels"] = {"fairlead.dev/pod-group": "g", "fairlead.dev/elastic-replica": elastic}
+        metadata["labels"] = {**member, "fairlead.dev/elastic-replica": elastic}
         spec = {"schedulerName": "fairlead", "containers": [{"resources": {"requests": {"nvidia.com/mig-1g.5gb": "1"}}}]}
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         pod = {"metadata": metadata, "spec": spec, "status": {"conditions": [condition]}}
         found.append(observed.facts(msgspec.convert(pod, views.Pod)))
     wishes, shapes = observed.wishes(found)
     assert wishes == [
-        Wish("n/a", 0, (("1g.5gb", 1),), "n/g"),
-        Wish("n/b", 0, (("1g.5gb", 1),), "n/g"),
+        Wish("n/a", 0, (("1g.5gb", 1),), gang),
+        Wish("n/b", 0, (("1g.5gb", 1),), gang),
         Wish("n/c", 0, (("1g.5gb", 1),), ""),
     ]
     assert len(shapes) == 1

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.quantity import QuantityError
-from fairlead.cluster import convert, views
+from fairlead.cluster import convert, grouping, views
 from fairlead.cluster.pod_specs import pod_spec
 from fairlead.cluster.times import seconds
 from fairlead.core.mig.demand import WHOLE, Offer, Partitions, Wish
@@ -78,7 +78,7 @@ def facts(view: views.Pod) -> PodFacts | None:
     )
     fraction = names.GPU_FRACTION_ANNOTATION in (metadata.annotations or {})
     busy = wanted is None or bool(spec.resource_claims) or fraction or any(each.startswith(_VENDOR) for each in requests)
-    group = labels.get(names.POD_GROUP_LABEL, "") if labels.get(names.ELASTIC_REPLICA_LABEL) != "true" else ""
+    group = _gang_of(view) if labels.get(names.ELASTIC_REPLICA_LABEL) != "true" else ""
     since = _waits_since(view, status)
     others = any(each.startswith(_VENDOR) and not profile_of(each) for each in requests)
     if wanted is None or not wants or fraction or spec.resource_claims or others:
@@ -97,6 +97,14 @@ def facts(view: views.Pod) -> PodFacts | None:
         wants,
         busy,
     )
+
+
+def _gang_of(view: views.Pod) -> str:
+    """The PodGroup that a pod names, or the workload that it is a member of."""
+    metadata = view.metadata
+    labels = metadata.labels or {}
+    owner = next((each.kind for each in metadata.owner_references or () if each.controller), "")
+    return labels.get(names.POD_GROUP_LABEL) or grouping.group_of(labels, view.spec.scheduling_group, owner)
 
 
 def _waits_since(view: views.Pod, status: views.PodStatus) -> float:
