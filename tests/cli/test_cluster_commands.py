@@ -314,6 +314,31 @@ def test_a_script_is_submitted_runs_and_is_controlled(slow_box, operator, tmp_pa
     assert box.fairlead("cancel", "train", "-n", "vision").exit_code == 4
 
 
+def test_a_script_that_is_submitted_again_is_not_the_one_before(box, tmp_path):
+    """A deleted job's ConfigMap is collected a while after it."""
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/bash\n#FAIRLEAD --image=train\necho new\n")
+    before = {"apiVersion": "fairlead.dev/v1alpha1", "kind": "AIJob", "name": "train", "uid": "earlier"}
+    kept = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"script": "old", "rest": "of it"}}
+    box.create({**kept, "metadata": {"name": "train-script", "ownerReferences": [before]}})
+
+    def found():
+        return json.loads(box.kubectl("get", "configmap", "train-script", "-n", "vision", "-o", "json"))
+
+    done = submitted(box, str(script))
+    assert done.exit_code == 0, done.output
+    job = json.loads(box.kubectl("get", "aijob", "train", "-n", "vision", "-o", "json"))
+    assert found()["data"] == {"script": script.read_text()}
+    assert [each["uid"] for each in found()["metadata"]["ownerReferences"]] == [job["metadata"]["uid"]], "it goes with this job"
+    box.kubectl("delete", "aijob", "train", "-n", "vision")
+    box.create({**kept, "metadata": {"name": "train-script"}})
+    done = submitted(box, str(script))
+    assert done.exit_code == 3
+    assert "ConfigMap train-script exists in namespace vision and is of no job train: delete it" in done.output
+    assert found()["data"] == kept["data"], "a user's own stays as it is"
+    assert not json.loads(box.kubectl("get", "aijobs", "-n", "vision", "-o", "json"))["items"], "and no job runs it"
+
+
 def test_each_of_several_jobs_is_controlled_whatever_the_others_are_refused(box):
     phases = {"runs": "Running", "over": "Succeeded", "first": "Pending", "last": "Pending"}
     box.create(objects.job("ended"), *map(objects.ai_job, phases))

@@ -28,6 +28,7 @@ ImageOption = Annotated[str, typer.Option(help="Container image; default: that o
 EnvOption = Annotated[list[str] | None, typer.Option(help="NAME=VALUE; may be repeated.")]
 
 _POLL_INTERVAL = 1.0
+_ATTEMPTS = 5
 _MANIFESTS = (".yaml", ".yml", ".json")
 
 
@@ -234,7 +235,7 @@ async def _submit(client: Client, manifests: list[dict[str, Any]], left_out: lis
                 "uid": job["metadata"]["uid"],
             }
             manifest["metadata"]["ownerReferences"] = [owner]
-            await _create(client, manifest)
+            await _give_script(client, manifest, job)
             continue
         job = await _create(client, manifest)
         made[f"{job['metadata']['namespace']}/{job['metadata']['name']}"] = job
@@ -274,6 +275,39 @@ async def _create(client: Client, manifest: dict[str, Any], *, dry_run: bool = F
     path = f"{prefix}/namespaces/{manifest['metadata']['namespace']}/{plural}"
     made: dict[str, Any] = msgspec.json.decode(await client.post(path, encode(manifest), dry_run=dry_run, strict=True))
     return made
+
+
+async def _give_script(client: Client, manifest: dict[str, Any], job: dict[str, Any]) -> None:
+    """Create the ConfigMap of a job's script.
+
+    That of a deleted job of the same name may not have been collected yet: it becomes this job's, with this script.
+    """
+    from fairlead.api import names
+    from fairlead.cluster.kubernetes.client import ApiError, encode
+
+    metadata, name = manifest["metadata"], job["metadata"]["name"]
+    path = f"/api/v1/namespaces/{metadata['namespace']}/configmaps/{metadata['name']}"
+    for _ in range(_ATTEMPTS):  # it may be collected between two requests
+        try:
+            await _create(client, manifest)
+            return
+        except ApiError as error:
+            if error.code != 409:
+                raise
+        try:
+            found = msgspec.json.decode(await client.get(path))["metadata"]
+            if not any((each["kind"], each["name"]) == ("AIJob", name) for each in found.get("ownerReferences") or ()):
+                break
+            body = {**manifest, "metadata": {**metadata, "resourceVersion": found["resourceVersion"]}}
+            await client.put(path, encode(body))
+            return
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": job["metadata"]["uid"]}}
+    await client.delete(f"/apis/{names.API_VERSION}/namespaces/{metadata['namespace']}/aijobs/{name}", encode(body))
+    problem = f"ConfigMap {metadata['name']} exists in namespace {metadata['namespace']} and is of no job {name}"
+    fail(f"{problem}: delete it, or give the job another name (--name)", Exit.REFUSED)
 
 
 async def ended(client: Client, key: str) -> str:
