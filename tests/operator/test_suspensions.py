@@ -117,6 +117,28 @@ def test_the_group_of_a_workload_is_made_again_while_that_is_there():
     play(story)
 
 
+def test_the_group_of_a_workload_that_was_deleted_is_not_the_next_ones():
+    """It is collected a while after its object."""
+
+    async def story(made):
+        before = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "uid": "earlier", "controller": True}
+        group = objects.pod_group("raycluster.ray", 7)
+        group["metadata"] |= {"namespace": NS, "ownerReferences": [before]}
+        made.world.create(group, NS)
+        spec = {"headGroupSpec": {"template": {"spec": {"schedulerName": "fairlead", "containers": []}}}}
+        own = made.create("RayCluster", "ray", "ray.io/v1", spec)
+        await asyncio.sleep(10.0)
+        assert made.found("PodGroup", "raycluster.ray", names.API_VERSION)["spec"]["minMember"] == 7
+        made.delete("PodGroup", "raycluster.ray")
+        await asyncio.sleep(5.0)
+        found = made.found("PodGroup", "raycluster.ray", names.API_VERSION)
+        assert (found["spec"]["minMember"], found["metadata"]["ownerReferences"][0]["uid"]) == (1, own["uid"])
+        events = [record.object for _, record in made.world.api.store.records("events")]
+        assert not [each for each in events if each["reason"] == "NameTaken"], "no name is to be changed for that"
+
+    play(story)
+
+
 async def _suspended_job(story):
     story.intend("group", story.create("Job", "low"))
     await asyncio.sleep(5.0)

@@ -70,7 +70,7 @@ class Gangs:
         self._reported: dict[str, str] = {}  # UID of an object -> that of a PodGroup of its name which is another's
         self._queues: dict[str, str] = {}  # UID of an object -> its queue, where there are several releases
         self._names: dict[str, dict[str, str]] = {}  # UID of an object -> gang -> what its PodGroup is called
-        self._made_for: dict[str, str] = {}  # PodGroup -> the object that it was made for, or found to be of
+        self._made_for: dict[str, str] = {}  # PodGroup -> the object that it was made for, or whose name it has
 
     def _fault(self, site: str, key: str, error: Exception) -> None:
         named, _, where = key.rpartition(" ")
@@ -201,10 +201,10 @@ class Gangs:
         if group is None:
             self.queue.add(f"{kind.api_version} {kind.plural} {owner.key}")  # it went in between
             return
+        self._made_for[group.metadata.key] = f"{kind.api_version} {kind.plural} {owner.key}"  # also where it must go first
         if not _owned(group.metadata, owner):
             self._report_other(kind, owner, group)
             return
-        self._made_for[group.metadata.key] = f"{kind.api_version} {kind.plural} {owner.key}"
         given, levels = group.spec.topology or Topology(), spec.get("topology") or {}
         asks = group.spec.min_member, group.spec.queue or "", {**(group.metadata.labels or {}), **marks}
         same = not levels or (given.required, given.preferred) == (levels.get("required"), levels.get("preferred"))
@@ -220,6 +220,8 @@ class Gangs:
     def _report_other(self, kind: Workload, owner: views.Metadata, group: views.PodGroup) -> None:
         """Report a PodGroup that belongs to another object: pods would start, and be suspended, with that object."""
         other = next((each for each in group.metadata.owner_references or () if each.controller), None)
+        if other is not None and (other.kind, other.name) == (kind.kind, owner.name):
+            return  # of a deleted object of that name: the garbage collector has not come to it yet
         if other is not None and self._reported.get(owner.uid) != group.metadata.uid:
             self._reported[owner.uid] = group.metadata.uid
             message = f"its PodGroup {group.metadata.name} belongs to {other.kind} {other.name}: rename one of them"
