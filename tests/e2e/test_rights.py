@@ -306,7 +306,7 @@ def members(world):
     yield of_jobset(above, workload(world, "JobSet", "above", {"replicatedJobs": [jobs]}, above))
     found = workload(world, "RayCluster", "alone", head)
     yield of_cluster(found, found)
-    above = workload(world, "RayJob", "above", {})
+    above = workload(world, "RayJob", "above", {"shutdownAfterJobFinishes": True})
     yield of_cluster(above, workload(world, "RayCluster", "above", head, above))
 
 

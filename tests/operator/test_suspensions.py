@@ -242,7 +242,7 @@ def test_a_ray_job_whose_cluster_goes_when_it_is_suspended_resumes():
     """The PodGroup is its cluster's, and goes with it."""
 
     async def story(made):
-        job = made.create("RayJob", "train", "ray.io/v1")
+        job = made.create("RayJob", "train", "ray.io/v1", {"shutdownAfterJobFinishes": True})
         cluster = made.create("RayCluster", "train-abcde", "ray.io/v1", owner=job)
         made.intend("raycluster.train-abcde", cluster, owned=True)
         await asyncio.sleep(5.0)

@@ -285,7 +285,7 @@ def test_a_group_that_an_earlier_version_made_is_still_its_objects(kind, owner, 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_every_kind_is_suspended_by_its_own_field_and_resumed_only_by_who_did_it(kind):
     workload = WORKLOADS[kind]
-    users = {"metadata": {}, "spec": {}}
+    users = {"metadata": {}, "spec": {"shutdownAfterJobFinishes": True} if kind[1] == "RayJob" else {}}
     patch = workload.to_suspend(users, 3, "g")
     if not workload.suspend_at:
         assert patch is None
@@ -302,6 +302,24 @@ def test_every_kind_is_suspended_by_its_own_field_and_resumed_only_by_who_did_it
     assert resumed is False
     assert workload.to_resume({"metadata": {}, "spec": patch["spec"]}) is None, "its user did it"
     assert workload.to_suspend({**users, "status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}, 3, "g") is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "may"),
+    [
+        ({"shutdownAfterJobFinishes": True}, {}, True),
+        ({"shutdownAfterJobFinishes": True}, {"jobDeploymentStatus": "Running"}, True),
+        ({"shutdownAfterJobFinishes": True}, {"jobDeploymentStatus": "Complete"}, False),
+        ({"shutdownAfterJobFinishes": False}, {"jobDeploymentStatus": "Running"}, False),
+        ({}, {}, False),
+        ({"shutdownAfterJobFinishes": True, "clusterSelector": {"ray.io/cluster": "shared"}}, {}, False),
+    ],
+)
+def test_a_ray_job_that_ray_would_fail_for_it_is_not_suspended(spec, status, may):
+    job = {"metadata": {}, "spec": spec, "status": status}
+    assert (WORKLOADS["ray.io/v1", "RayJob"].to_suspend(job, 3, "g") is not None) == may
+    ours = {**job, "spec": {**spec, "suspend": True}, "metadata": {"annotations": {"fairlead.dev/suspended-by": "policy"}}}
+    assert WORKLOADS["ray.io/v1", "RayJob"].to_resume(ours)["spec"]["suspend"] is False, "what was suspended before is resumed"
 
 
 def test_only_what_fairlead_schedules_is_looked_at():

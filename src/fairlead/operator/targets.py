@@ -135,6 +135,8 @@ class Targets:
         suspends = target.state == SUSPENDED
         patch = workload.to_suspend(manifest, target.epoch, group.metadata.name) if suspends else workload.to_resume(manifest)
         if patch is None:
+            if suspends and not workload.suspendable(manifest):
+                log.warning("this object cannot be suspended", workload=f"{owner.kind}/{group.metadata.namespace}/{owner.name}")
             return
         patch["metadata"]["resourceVersion"] = manifest["metadata"]["resourceVersion"]
         await self.client.patch(path, encode(patch), _MERGE)

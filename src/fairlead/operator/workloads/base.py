@@ -27,7 +27,8 @@ class Workload(msgspec.Struct, frozen=True):
     its pod templates. serves: those of its PodGroups that are for parts of it, and which (`fairlead.cluster.serving`).
     followers: of its PodGroups whose pods lead others, that are created once these have nodes: which (`cluster.followers`).
     level: the label of the network level in one domain of which its gangs must run, if its spec has one; else empty.
-    all_ours: whether all objects of the kind are ours, whatever scheduler their templates name.
+    all_ours: whether all objects of the kind are ours, whatever scheduler their templates name. suspendable: whether an object
+    of a kind that can be suspended can be; others are left as they are, and their pods are evicted.
     """
 
     api_version: str
@@ -41,6 +42,7 @@ class Workload(msgspec.Struct, frozen=True):
     all_ours: bool = False
     serves: Callable[[Manifest], Mapping[str, tuple[str, ...]]] = lambda _: {}
     level: Callable[[Manifest], str] = lambda _: ""
+    suspendable: Callable[[Manifest], bool] = lambda _: True
     followers: Callable[[Manifest], Mapping[str, tuple[Form, ...]]] = lambda _: {}
 
     def path(self, namespace: str, name: str) -> str:
@@ -64,7 +66,7 @@ class Workload(msgspec.Struct, frozen=True):
 
         A workload that its user resumed in this epoch stays resumed, and one that its user suspended stays the user's.
         """
-        if not self.suspend_at or self.over(manifest) or self._suspended(manifest):
+        if not self.suspend_at or self.over(manifest) or self._suspended(manifest) or not self.suspendable(manifest):
             return None
         if _ours(manifest) and _epoch(manifest) >= epoch:
             return None

@@ -34,5 +34,15 @@ def templates(manifest: Manifest) -> Iterable[Manifest]:
     return [(spec.get("headGroupSpec") or {}).get("template") or {}, *(each.get("template") or {} for each in _groups(spec))]
 
 
+_ENDED = ("Complete", "Failed", "ValidationFailed")
+
+
+def suspendable(manifest: Manifest) -> bool:
+    """Whether Ray lets a RayJob be suspended: it fails one that keeps its cluster at its end, or uses one that is there."""
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+    goes = spec.get("shutdownAfterJobFinishes") is True and not spec.get("clusterSelector")
+    return goes and status.get("jobDeploymentStatus") not in _ENDED
+
+
 RAY_CLUSTER = Workload("ray.io/v1", "RayCluster", "rayclusters", gangs=gangs, templates=templates)
-RAY_JOB = Workload("ray.io/v1", "RayJob", "rayjobs")
+RAY_JOB = Workload("ray.io/v1", "RayJob", "rayjobs", suspendable=suspendable)
