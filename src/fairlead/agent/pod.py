@@ -10,23 +10,21 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 
-from fairlead.agent.devices import WHOLE
+from fairlead.agent.devices import WHOLE, Devices
 from fairlead.agent.process import Container
 from fairlead.agent.recipe import Manifest, RecipeError, recipe, volumes
 from fairlead.api import names
 from fairlead.cluster import views
-from fairlead.cluster.kubernetes.client import ApiError
+from fairlead.cluster.kubernetes.client import ApiError, Client
 from fairlead.cluster.pod_specs import gpu_fraction
 from fairlead.cluster.times import timestamp
-
-if TYPE_CHECKING:
-    from fairlead.agent.node import Agent
 
 log = structlog.get_logger("agent")
 
@@ -45,10 +43,39 @@ class PodObject(msgspec.Struct):
     status: dict[str, Any] = {}
 
 
+class Host(Protocol):
+    """The agent, as far as it concerns one pod."""
+
+    client: Client
+    devices: Devices
+    name: str
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Have something done beside all else."""
+
+    def forget(self, pod: PodObject) -> None:
+        """A pod has ended."""
+
+    async def remove(self, pod: PodObject) -> None:
+        """Nothing of a pod runs: the API server may forget it."""
+
+    async def write_status(self, pod: PodObject, status: Manifest) -> None:
+        """Write a pod's status."""
+
+    async def data(self, namespace: str, kind: str, name: str, over: Callable[[], bool]) -> Mapping[str, str] | None:
+        """What a ConfigMap or Secret holds. over: whether it is no longer needed."""
+
+    def port_of(self, pod: PodObject) -> int:
+        """Where the members of a pod's job meet."""
+
+    def log_of(self, namespace: str, uid: str, container: str) -> Path:
+        """What a container printed."""
+
+
 class PodRun:
     """One pod: its containers from the first to the last."""
 
-    def __init__(self, agent: Agent, pod: PodObject) -> None:
+    def __init__(self, agent: Host, pod: PodObject) -> None:
         self.agent = agent
         self.pod = pod
         self.named: dict[str, Container] = {}  # those that run now
