@@ -11,6 +11,7 @@ import typer
 from fairlead.api import names
 from fairlead.cli.connection import KubeconfigOption, run
 from fairlead.cli.control import NamespaceOption
+from fairlead.cli.log_parts import LogParts
 from fairlead.cli.output import Exit, fail
 
 if TYPE_CHECKING:
@@ -144,28 +145,26 @@ async def print_log(client: Client, pod: Pod, container: str, tail: int | None, 
 
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
     query = {"container": container or pod["spec"]["containers"][0]["name"]}
-    printed = 0
-    if tail is not None:
-        whole = await _read(client, path, query)
-        kept = whole.splitlines(keepends=True)[-tail:] if tail else []
-        printed = len(whole) - sum(map(len, kept))
-    while True:
+    if not follow:
+        text = await _read(client, path, query | ({"tailLines": str(tail)} if tail is not None else {}))
+        for line in text.splitlines():
+            typer.echo(f"{before}{line}")
+        if not text and tail != 0:
+            _note_unstarted(pod)
+        return
+    parts, ended = LogParts(tail), False
+    while not ended:
         try:
-            ended = not follow or msgspec.json.decode(await client.get(path))["status"].get("phase") in _ENDED
-            text = await _read(client, path, query)
+            ended = msgspec.json.decode(await client.get(path))["status"].get("phase") in _ENDED
+            text = await _read(client, path, query | parts.query())
         except ApiError as error:
-            if error.code == 404 and printed:
+            if error.code == 404 and parts.read:
                 return
             raise
-        new = text[printed:] if ended else text[printed : text.rfind("\n") + 1]
-        for line in new.splitlines():
+        for line in parts.new(text, ended=ended):
             typer.echo(f"{before}{line}")
-        printed += len(new)
-        if ended:
-            if not follow and not text:
-                _note_unstarted(pod)
-            return
-        await asyncio.sleep(_POLL_INTERVAL)
+        if not ended:
+            await asyncio.sleep(_POLL_INTERVAL)
 
 
 def exit_codes(pod: Pod) -> list[int]:
