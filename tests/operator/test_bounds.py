@@ -397,6 +397,23 @@ def test_pods_of_a_deleted_job_are_not_the_next_ones(array):
     in_a_world(story)
 
 
+def test_an_element_whose_podgroup_is_anothers_keeps_no_other_from_starting():
+    async def story(world, _):
+        spec = {"minMember": 1}
+        world.create(
+            {"apiVersion": names.API_VERSION, "kind": "PodGroup", "metadata": {"name": "bert-1"}, "spec": spec}, "vision"
+        )
+        submit(world, roles=[{"name": "worker", "replicas": 2, "template": TEMPLATE}], array={"indexes": "0-2"})
+        await asyncio.sleep(60.0)
+        assert sorted(made(world, POD)) == [f"bert-{element}-worker-{index}-0" for element in (0, 2) for index in (0, 1)]
+        assert condition(world)[2].startswith("PodGroup bert-1 exists in namespace vision and is not this job's")
+        remove(world, GROUP, "bert-1")
+        await asyncio.sleep(10.0)
+        assert len(made(world, POD)) == 6
+
+    in_a_world(story)
+
+
 @pytest.mark.parametrize("spec", [{}, {"array": {"indexes": "0-1"}}], ids=["job", "array"])
 def test_a_job_that_is_being_deleted_begins_nothing_any_more(spec):
     """`kubectl delete --cascade=foreground` deletes the pods first: that is no interruption."""

@@ -66,7 +66,7 @@ class Maker:
                 await self._check_owner(f"{services}/{metadata.name}", "Service", metadata.name, job)
         record.served = True
         slots = asyncio.Semaphore(_AT_ONCE)
-        await self._make_gangs(job, decided, slots)
+        blocked |= await self._make_gangs(job, decided, slots)
         free = [each for each in decided.create if each.element not in blocked]
         needed = [each for each in free if not each.elastic]
         failures = await self._make_pods(key, job, decided, record.notes, slots, needed)
@@ -80,16 +80,16 @@ class Maker:
         elastic = [each for each in free if each.elastic]
         await self._raise(job, await self._make_pods(key, job, decided, record.notes, slots, elastic))
         if blocked:
-            raise Taken(*taken("Pod", min(blocked.values()), job))
+            raise blocked[min(blocked)]
 
-    def _blocked(self, job: AIJob, decided: Plan) -> dict[int, str]:
-        """Elements of which a pod's name is taken, and that name: by a job of the same name that was deleted, or by another."""
-        found = {}
+    def _blocked(self, job: AIJob, decided: Plan) -> dict[int, Taken]:
+        """Elements of which a pod's name is taken: by a job of the same name that was deleted, or by another."""
+        found: dict[int, Taken] = {}
         for each in decided.create:
             name = made.name_of(job, each, decided.attempts.get(each.element, decided.status.attempt))
             there = self._cache.pod(f"{job.metadata.namespace}/{name}")
             if there is not None and there.job != job.metadata.uid:
-                found[each.element] = name
+                found[each.element] = Taken(*taken("Pod", name, job))
         return found
 
     async def group_again(self, key: str, job: AIJob, record: Record) -> None:
@@ -100,18 +100,25 @@ class Maker:
             await create(self._client, groups, made.group(job, element))
         record.ungrouped.clear()
 
-    async def _make_gangs(self, job: AIJob, decided: Plan, slots: asyncio.Semaphore) -> None:
+    async def _make_gangs(self, job: AIJob, decided: Plan, slots: asyncio.Semaphore) -> dict[int, Taken]:
+        """Make the PodGroups of a plan; the elements for which that of another object is there."""
         groups = f"/apis/{names.API_VERSION}/namespaces/{job.metadata.namespace}/podgroups"
 
-        async def gang(element: int) -> None:
+        async def gang(element: int) -> Taken | None:
             async with slots:
                 name = made.gang_of(job, element)
-                if not await create(self._client, groups, made.group(job, element)):
-                    await self._check_owner(f"{groups}/{name}", "PodGroup", name, job)
+                try:
+                    if not await create(self._client, groups, made.group(job, element)):
+                        await self._check_owner(f"{groups}/{name}", "PodGroup", name, job)
+                except Taken as error:
+                    return error
+            return None
 
         elements = sorted({member.element for member in decided.create})
-        if elements == [-1] or made.is_gang(job):
-            await asyncio.gather(*(gang(element) for element in elements))
+        if elements != [-1] and not made.is_gang(job):
+            return {}
+        found = await asyncio.gather(*(gang(element) for element in elements))
+        return {element: error for element, error in zip(elements, found, strict=True) if error is not None}
 
     async def _make_pods(
         self,
