@@ -34,6 +34,46 @@ def test_each_gang_gets_its_minimum_before_any_gets_more():
     assert started(state) == {"a-0", "a-1", "b-0", "b-1", "c-0", "c-1", "a-2", "a-3"}
 
 
+def ends(state, name, at, **more):
+    state.upsert_pod(pod(name, at="n", finished=True, succeeded=at, **more))
+
+
+def test_members_that_come_in_the_places_of_those_that_succeeded_are_not_beyond_the_minimum():
+    """The next step of a workflow, the next pods of a Job with more completions than run at a time: they wait by their age."""
+    state = cluster([node("n", gpus=2)])
+    gang(state, "flow", 2, 2, created=0.0)
+    assert started(state) == {"flow-0", "flow-1"}
+    for name in ("flow-2", "flow-3", "flow-4"):
+        state.upsert_pod(pod(name, group="flow", created=0.0))
+    for number in range(2):
+        state.upsert_pod(pod(f"younger-{number}", created=5.0))
+    assert not started(state, 6.0)
+    ends(state, "flow-0", 10.0, group="flow", created=0.0)
+    assert started(state, 10.0) == {"flow-2"}
+    ends(state, "flow-1", 20.0, group="flow", created=0.0)
+    assert started(state, 20.0) == {"flow-3"}, "two at a time, as its minimum is"
+    state.upsert_pod(pod("older", created=-1.0))
+    ends(state, "flow-2", 30.0, group="flow", created=0.0)
+    assert started(state, 30.0) == {"older"}
+    ends(state, "older", 40.0)
+    assert started(state, 40.0) == {"flow-4"}
+    ends(state, "flow-3", 50.0, group="flow", created=0.0)
+    assert started(state, 50.0) == {"younger-0"}
+
+
+def test_more_than_the_minimum_at_a_time_is_beyond_it_though_some_have_succeeded():
+    state = cluster([node("n", gpus=3)])
+    gang(state, "flow", 2, 2, created=0.0)
+    state.upsert_pod(pod("older", created=-1.0))
+    assert started(state) == {"flow-0", "flow-1", "older"}
+    ends(state, "flow-0", 10.0, group="flow", created=0.0)
+    for name in ("flow-2", "flow-3"):
+        state.upsert_pod(pod(name, group="flow", created=0.0))
+    ends(state, "older", 10.0)
+    state.upsert_pod(pod("younger", created=5.0))
+    assert started(state, 11.0) == {"flow-2", "younger"}
+
+
 def test_what_is_beyond_goes_before_needed_members_and_single_pods_highest_index_first():
     state = cluster([node("n", gpus=12)])
     gang(state, "a", 4, 2)

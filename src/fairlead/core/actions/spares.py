@@ -75,6 +75,8 @@ def _on_places(state: ClusterState, unit: Unit, rows: list[int]) -> list[Task] |
 
 def _lacking(gang: Gang) -> Unit | None:
     """The unit of the members that a gang lacks, if these wait in line."""
+    if len(gang.placed()) >= gang.needed:
+        return None  # those that come in the places of members that have succeeded are no replacements
     return next((task.unit for task in gang.tasks.values() if task.unit is not None and not task.beyond), None)
 
 

@@ -421,8 +421,8 @@ class Gang:
         placed = len(self.placed())
         need = self.needed - placed
         if need <= 0:
-            for task in ready:
-                task.beyond = True
+            for place, task in enumerate(ready):  # the first take the places of members that have succeeded
+                task.beyond = placed + place >= self.min_member
             return [Unit((task,), 1, self).adopt() for task in ready], None
         if len(waiting) < need and any(task.pod.placeholder for task in waiting):
             need = len(waiting)  # of a suspended job no more is known; what it needs beyond that has no place reserved for it
