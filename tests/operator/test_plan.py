@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fairlead.api.kinds.ai_job import AIJobStatus
 from fairlead.api.kinds.service_class import ServiceClass
+from fairlead.cluster.times import timestamp
 from fairlead.operator.jobs.defaults import filled
 from fairlead.operator.jobs.members import group, members, pod, service
 from fairlead.operator.jobs.phases import FINISHED, TRANSITIONS, Phase, WrongTransition, step
@@ -88,6 +89,38 @@ def test_a_restart_waits_no_less_for_times_being_written_to_the_second():
     story.now += 0.9
     story.set(phase="Failed", exit_code=1)
     assert 1.0 <= story.look().recheck_after < 2.0
+
+
+def test_a_service_that_ran_for_long_does_not_wait_for_its_failures_of_long_ago():
+    story = Story(job(1, workloadType="Inference", restart={"backoff": "1s"}))
+    waits = []
+    for ran in (0, 0, 0, 599, 600, 86_400):
+        story.look(700.0)
+        story.set(phase="Running", node="n", started=timestamp(story.now))
+        story.look()
+        story.now += ran
+        story.set(phase="Failed", exit_code=1)
+        waits.append(story.look().recheck_after)
+    assert waits == [1, 2, 4, 8, 1, 1]
+
+
+def test_a_job_that_asks_to_be_restarted_again_and_again_waits_ever_longer():
+    """Such restarts do not count, so that nothing else would end them."""
+    story = Story(job(1, checkpoint={"path": "/c"}, restart={"limit": 0, "backoff": "1s"}))
+    waits = []
+    for ran in (0, 0, 59, 60, 3600, 0):
+        story.look(700.0)
+        story.set(phase="Running", node="n", started=timestamp(story.now))
+        story.look()
+        story.now += ran
+        story.set(phase="Failed", exit_code=85)
+        waits.append(story.look().recheck_after)
+    assert (waits, story.job.status.restarts, story.job.status.interruptions) == ([1, 2, 4, 0, 0, 32], 0, 6)
+    story.look(700.0)
+    story.set(phase="Running", node="n", started=timestamp(story.now))
+    story.look()
+    story.set(phase="Failed", disrupted=True, exit_code=143)
+    assert story.look().recheck_after == 0, "an eviction is not its doing"
 
 
 def test_what_is_made_for_a_job_is_its_users():

@@ -28,6 +28,8 @@ from fairlead.operator.jobs.starting import Verdict as StartVerdict
 
 SHORTEST_BACKOFF, _LONGEST_BACKOFF = 1.0, 600.0
 """Seconds before a restart, whatever the job gives; doubled for each after the first."""
+_SHORT_RUN = 60.0
+"""Seconds: a job that asks for another attempt sooner may have done nothing."""
 _GIVEN_UP_FOR = 10.0
 """Seconds until members beyond the minimum that did not start are made again; doubled for each time in a row."""
 _MOST_TEXT = 1024
@@ -181,7 +183,7 @@ class Step:
             self.events.append(("Idle", self.given.idle, True))
             return self.end(before, phase, self.given.idle)
         if lost:
-            return self._interrupted(before, lost)
+            return self._interrupted(before, lost, itself=bool(counted))
         starts = attempt.judge_start()
         if starts.culprit:
             return self._not_started(before, starts)
@@ -307,8 +309,7 @@ class Step:
         if restarts > limit:
             ended = self.end(before, Phase.FAILED, f"{why}, and all {limit} restarts are used up", unstarted)
             return msgspec.structs.replace(ended, failed=failed)
-        first = max(spans.seconds(self.job.spec.restart.backoff), SHORTEST_BACKOFF)
-        wait = backoff(first, restarts, _LONGEST_BACKOFF)
+        wait = backoff(self._first_wait(), 1 if self._ran() >= _LONGEST_BACKOFF else restarts, _LONGEST_BACKOFF)
         most = f" of {limit}" if limit < ENDLESS else ""
         message = f"{why}: restart {restarts}{most} in {wait:g} s"
         self.events.append(("Restarting", message, True))
@@ -326,13 +327,26 @@ class Step:
         gone = self.leaving(self.attempt.pods.values())
         return Plan(status, delete=gone, recheck_after=wait, events=tuple(self.events), failed=failed)
 
+    def _first_wait(self) -> float:
+        return max(spans.seconds(self.job.spec.restart.backoff), SHORTEST_BACKOFF)
+
+    def _ran(self) -> float:
+        """Seconds for which the attempt ran, as far as that is known."""
+        return self.now - seconds(self.attempt.since) if self.attempt.since else 0.0
+
     def _avoided(self, culprit: PodSeen) -> list[str]:
         """Nodes where it is not tried again as long as there are others: only elsewhere does it show whose fault it is."""
         nodes = [node for node in self.old.avoided_nodes if node != culprit.node]
         return [*nodes, *([culprit.node] if culprit.node else [])][-_MOST_AVOIDED:]
 
-    def _interrupted(self, before: Phase, why: str) -> Plan:
-        """It lost members through no fault of its own: it starts again at once, for nothing."""
+    def _interrupted(self, before: Phase, why: str, *, itself: bool) -> Plan:
+        """It lost members through no fault of its own: it starts again at once, for nothing.
+
+        itself: it asked for that by an exit code. One that does so again and again soon after its start waits ever longer.
+        """
+        wait = 0.0
+        if itself and self._ran() < _SHORT_RUN:
+            wait = backoff(self._first_wait(), self.old.interruptions + 1, _LONGEST_BACKOFF)
         self.events.append(("Interrupted", f"{why}: the job restarts", True))
         status = self.status(
             step(before, Phase.RESTARTING),
@@ -340,12 +354,12 @@ class Step:
             interruptions=self.old.interruptions + 1,
             nodes=(good := self._good(pod for pod in self.attempt.pods.values() if pod.phase == _FAILED or pod.disrupted)),
             preferred_nodes=good[:_MOST_PREFERRED],
-            resume_at=None,
+            resume_at=timestamp(math.ceil(self.now + wait)) if wait else None,
             message=why,
         )
         gone = self.leaving(self.attempt.pods.values())
         blamed = self._blamed(pod for pod in self.attempt.pods.values() if pod.phase == _FAILED and pod.reason in HARDWARE)
-        return Plan(status, delete=gone, recheck_after=0.0, events=tuple(self.events), blamed=blamed)
+        return Plan(status, delete=gone, recheck_after=wait, events=tuple(self.events), blamed=blamed)
 
     def _good(self, failed: Iterable[PodSeen]) -> list[str]:
         """The nodes that it ran on, but for those of its members that failed or were taken."""
