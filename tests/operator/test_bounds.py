@@ -470,6 +470,21 @@ def test_a_podgroup_that_is_deleted_is_made_again_while_its_pods_are_there():
     in_a_world(story)
 
 
+def test_a_service_that_is_deleted_is_there_again_for_the_next_attempt():
+    async def story(world, _):
+        submit(world, restart={"limit": 1, "backoff": "1s"})
+        await asyncio.sleep(5.0)
+        remove(world, ("v1", "Service"))
+        body = {"status": {"phase": "Failed"}}
+        resource = world.api.catalog.of_kind(*POD)
+        world.api.patch(resource, "vision", "bert-worker-0-0", "application/merge-patch+json", body, subresource="status")
+        await asyncio.sleep(10.0)
+        assert sorted(made(world, POD)) == ["bert-worker-0-1"]
+        assert list(made(world, ("v1", "Service"))) == ["bert"]
+
+    in_a_world(story)
+
+
 def test_a_podgroup_that_is_deleted_while_no_operator_runs_is_made_again():
     async def run():
         world = World(nodes=1, seed=1)

@@ -113,7 +113,9 @@ def test_a_stage_of_a_workload_has_nodes_requested_for_its_own_pods():
         world.create(definition())
         owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": "u", "controller": True}
         notes = {"fairlead.dev/provisioning-class": CLASS}
-        for name, needed, serves in (("jobset.js", 1, ""), ("jobsetstage.js.node", 3, "jobset.js/node")):
+        stage = f"jobsetstage.js.{'node' * 15}"
+        assert len(stage) > 63, "a label cannot hold it"
+        for name, needed, serves in (("jobset.js", 1, ""), (stage, 3, "jobset.js/node")):
             metadata = {"name": name, "annotations": {**notes, **({"fairlead.dev/serves": serves} if serves else {})}}
             metadata["ownerReferences"] = [owner]
             group = {
@@ -132,11 +134,12 @@ def test_a_stage_of_a_workload_has_nodes_requested_for_its_own_pods():
             terms = [{"topologyKey": "rack", "labelSelector": {}}] if number == 3 else []
             apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}} if terms else {}
             member(world, f"pod-{number}", labels, **apart)
-        for group in ("jobset.js", "jobsetstage.js.node"):
+        for group in ("jobset.js", stage):
             waits(world, group)
         await asyncio.sleep(70.0)
-        assert (sets(world, "jobset.js-1"), sets(world, "jobsetstage.js.node-1")) == ([1], [1, 2])
-        assert consumers(world, "jobsetstage.js.node-1") == ["pod-1", "pod-2", "pod-3"]
+        assert (sets(world, "jobset.js-1"), sets(world, f"{stage}-1")) == ([1], [1, 2])
+        assert consumers(world, f"{stage}-1") == ["pod-1", "pod-2", "pod-3"]
+        assert [reason for _, reason, _ in told(world, stage)] == ["Requested"]
         templates = [record.object for key, record in world.api.store.records("podtemplates") if "stage" in key[1]]
         keyed = [each["template"]["metadata"]["labels"].get("jobset.sigs.k8s.io/job-key") for each in templates]
         assert sorted(map(str, keyed)) == ["None", "key-3"], "labels count where terms of pods may select by them"

@@ -48,6 +48,7 @@ _ABOUT = About(names.API_VERSION, "PodGroup")
 _RETRY = 600.0  # seconds after which what came to nothing is asked for again
 _MOST_KINDS = 32  # pod sets in a request, as its definition has it
 _AT_ONCE = 16
+_LONGEST_LABEL = 63
 _INDEXES = (
     "apps.kubernetes.io/pod-index",
     "batch.kubernetes.io/job-completion-index",
@@ -207,8 +208,9 @@ class Provisioning:
     def _requests_changed(self, change: Change[_Request]) -> None:
         namespace, _, name = change.key.partition("/")
         if change.view is not None:
-            label = (change.view.metadata.labels or {}).get(names.POD_GROUP_LABEL, "")
-            self._of[change.key] = f"{namespace}/{label}"
+            owners = change.view.metadata.owner_references or ()
+            group = next((each.name for each in owners if each.kind == "PodGroup"), "")
+            self._of[change.key] = f"{namespace}/{group}"
         key = self._of.get(change.key, "")
         known = self._requests.setdefault(key, {})
         if change.view is None:
@@ -310,7 +312,9 @@ class Provisioning:
             log.warning("too many kinds of pods for one request", group=metadata.key, kinds=len(kinds), most=_MOST_KINDS)
             return
         owner = {"apiVersion": names.API_VERSION, "kind": "PodGroup", "name": metadata.name, "uid": metadata.uid}
-        ours = {"namespace": metadata.namespace, "labels": {names.POD_GROUP_LABEL: metadata.name}, "ownerReferences": [owner]}
+        # By the label they are found; whose they are, their owner names: a PodGroup's name may be longer than a label.
+        labels = {names.POD_GROUP_LABEL: metadata.name[:_LONGEST_LABEL].rstrip("-.")}
+        ours = {"namespace": metadata.namespace, "labels": labels, "ownerReferences": [owner]}
         sets = []
         for place, (template, count) in enumerate(kinds.values()):
             made = {**ours, "name": f"{name}-{place}"}

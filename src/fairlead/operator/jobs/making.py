@@ -60,11 +60,11 @@ class Maker:
         """Make the members of a plan, but for those whose names are taken. Raises `Taken` and what the API server refuses."""
         metadata = job.metadata
         blocked = self._blocked(job, decided)
-        if not record.served:
+        if record.served != decided.status.attempt:  # it may have been deleted since the last
             services = f"/api/v1/namespaces/{metadata.namespace}/services"
             if not await create(self._client, services, made.service(job)):
                 await self._check_owner(f"{services}/{metadata.name}", "Service", metadata.name, job)
-        record.served = True
+        record.served = decided.status.attempt
         slots = asyncio.Semaphore(_AT_ONCE)
         blocked |= await self._make_gangs(job, decided, slots)
         free = [each for each in decided.create if each.element not in blocked]

@@ -21,9 +21,9 @@ class Record:
     """notes: problems for its conditions beside those of `plan`; ended: pods that succeeded, are gone, and not in its status yet.
 
     timer: when it is reconciled again by itself; written_at: when its status was written; attempted_at: when it, or an element
-    of it, last began again; served: its Service is there. bounds: how many members its PodGroup was made for, of which
-    roles, and in which forms; kinds: version, and role -> how its members ask for nodes. offered: the forms in which it may run.
-    ungrouped: elements (-1: the job) whose PodGroup is gone.
+    of it, last began again; served: the attempt for which its Service was made, or found. bounds: how many members its PodGroup
+    was made for, of which roles, and in which forms; kinds: version, and role -> how its members ask for nodes. offered: the
+    forms in which it may run. ungrouped: elements (-1: the job) whose PodGroup is gone.
     """
 
     notes: Notes = field(default_factory=Notes)
@@ -31,7 +31,7 @@ class Record:
     timer: asyncio.TimerHandle | None = None
     written_at: float = 0.0
     attempted_at: float = -math.inf
-    served: bool = False
+    served: int = -1
     bounds: tuple[object, ...] | None = None
     kinds: tuple[str, dict[str, str]] = ("", {})
     offered: Offer = field(default_factory=Offer)
