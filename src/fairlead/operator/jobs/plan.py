@@ -309,7 +309,10 @@ class Step:
         if restarts > limit:
             ended = self.end(before, Phase.FAILED, f"{why}, and all {limit} restarts are used up", unstarted)
             return msgspec.structs.replace(ended, failed=failed)
-        wait = backoff(self._first_wait(), 1 if self._ran() >= _LONGEST_BACKOFF else restarts, _LONGEST_BACKOFF)
+        first = self._first_wait()
+        wait = backoff(first, restarts, _LONGEST_BACKOFF)
+        if self._ran() >= _LONGEST_BACKOFF:
+            wait = min(first, wait)
         most = f" of {limit}" if limit < ENDLESS else ""
         message = f"{why}: restart {restarts}{most} in {wait:g} s"
         self.events.append(("Restarting", message, True))
