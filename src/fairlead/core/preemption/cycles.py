@@ -307,7 +307,10 @@ class Cycle:
         if pair not in self._reclaimable:
             self._reclaimable[pair] = self._excess(work.queue, claimant)
         over, quota = self._reclaimable[pair]
-        return quota or (over is not None and self._state.queues.fair.keeps(over, None, (self._classes.least(work),)))
+        if quota or over is None:
+            return quota
+        least = self._classes.least(work)
+        return least is None or self._state.queues.fair.keeps(over, None, (least,))
 
     def _excess(self, lender: QueueNode, claimant: QueueNode) -> tuple[QueueNode | None, bool]:
         """The rival above the lender if it is over its fair share; and whether the claimant may reclaim because of quotas."""

@@ -134,9 +134,9 @@ class PreemptionClasses:
                     self._least[id(work)] = task
         return found
 
-    def least(self, work: PreemptionClass) -> Task:
-        """The smallest task of a class that runs, by devices."""
-        return self._least[id(work)]
+    def least(self, work: PreemptionClass) -> Task | None:
+        """The smallest task of a class that runs, by devices; None: none does."""
+        return self._least.get(id(work))
 
     def everywhere(self) -> Iterator[PreemptionClass]:
         """What runs in any queue."""
