@@ -249,7 +249,7 @@ def _plain(schema: Any) -> Any:
     if plain.get("format") not in ("date-time", None) and isinstance(plain["format"], str):
         del plain["format"]  # of the formats only this one is checked
     if schema.get("x-kubernetes-int-or-string"):
-        return {**plain, "type": ["integer", "string"], "maximum": _MOST_INT, "minimum": -_MOST_INT}
+        return {"maximum": _MOST_INT, "minimum": -_MOST_INT, **plain, "type": ["integer", "string"]}
     if plain.get("nullable") and isinstance(plain.get("type"), str):
         plain["type"] = [plain["type"], "null"]
     return plain
@@ -276,7 +276,7 @@ def _cause(error: Any) -> Cause:  # noqa: PLR0911 - a rule each
             f'"{_JSON_NAMES.get(type(value), "null")}"',
             path,
         )
-    if rule in ("Minimum", "Maximum") and abs(kind.limit) >= _MOST_INT:
+    if rule in ("Minimum", "Maximum") and abs(value) > _MOST_INT:
         return Cause("FieldValueTypeInvalid", f'Invalid value: "number": {body} must be of type integer,string: "number"', path)
     if rule == "Minimum":
         return invalid_value(path, value, f"{body} should be greater than or equal to {kind.limit}")
