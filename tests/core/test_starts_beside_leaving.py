@@ -75,7 +75,7 @@ def test_it_starts_once_a_pod_that_stayed_on_is_trusted_to_leave():
         pod("small", queue="lent", created=2.0),
     ]
     quotas = [part("red", 0, weight=3), part("lent", 0, weight=3), part("owner", 0, weight=2)]
-    state = cluster([node("n", gpus=8)], quotas, pods, **QUIET, max_grace=600)
+    state = cluster([node("n", gpus=8)], quotas, pods, **QUIET, max_grace=600, recheck=0.0)
     decided = settle(state, 5.0)
     assert (placed(decided), preempted(decided), refused(decided)["small"].code) == ({}, [], ReasonCode.FAIR_SHARE)
     assert state.next_due == 1400.0
