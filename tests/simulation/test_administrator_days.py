@@ -14,7 +14,7 @@ from fairlead.simulation.researchers import Researchers
 from fairlead.simulation.users import Users
 from fairlead.simulation.world import World
 
-SMALL = {"nodes": 12, "jobs": 40, "hours": 6}
+SMALL = {"nodes": 12, "jobs": 40, "hours": 6, "administrators": True}
 QUEUES, CLASSES, WINDOWS, BUDGETS = (
     "fairlead.dev/queues",
     "fairlead.dev/serviceclasses",
@@ -25,9 +25,8 @@ QUEUES, CLASSES, WINDOWS, BUDGETS = (
 
 @pytest.fixture
 def dense(monkeypatch):
-    """On all days, and of all strikes most are theirs."""
+    """Of all strikes most are theirs."""
     plain = Administrators.strikes
-    monkeypatch.setattr(Administrators, "strike_on", staticmethod(lambda _: True))
     monkeypatch.setattr(Administrators, "strikes", lambda self: 4 * plain(self))
 
 
@@ -47,11 +46,12 @@ def test_many_more_days_with_administrators(dense, workload, seed):
     assert not outcome.violations, outcome.violations[:10]
 
 
-def test_every_fourth_day_has_some():
-    assert [seed for seed in range(1, 13) if Administrators.strike_on(seed)] == [3, 7, 11]
-    outcome = chaos.run(1, chaos.Settings(nodes=10, jobs=5, hours=3))
+def test_only_days_that_ask_for_them_have_any():
+    outcome = chaos.run(3, chaos.Settings(nodes=10, jobs=5, hours=3))
     assert not outcome.faults.keys() & NAMES
     assert outcome.windows == 0
+    settings = chaos.Settings(**SMALL, workload="aijobs")
+    assert chaos.replay_command(3, settings).endswith("--administrators --workload aijobs")
 
 
 def test_the_judge_sees_a_window_that_is_not_kept(dense, monkeypatch):

@@ -90,7 +90,7 @@ def test_half_of_the_days_have_some_of_it_and_the_others_are_as_they_were():
         ("fairlead.core.queues.admission.Admission._shares_gpu", lambda *_: "", "has a part of one", 33),
         ("fairlead.core.nodes.partners.Partners.seat", lambda self, _, row: self._first(row), "believes in pairs", 6),
         ("fairlead.core.nodes.partners.Partners._is_divided", lambda *_: False, "by different rules", 23),
-        ("fairlead.core.pods.filters.gpu_isolation.sharing_of", lambda _: NOT_KNOWN, "are replicated", 28),
+        ("fairlead.core.pods.filters.gpu_isolation.sharing_of", lambda _: NOT_KNOWN, "are replicated", 11),
     ],
 )
 def test_the_judge_sees_what_it_is_there_for(monkeypatch, broken, instead, told, seed):

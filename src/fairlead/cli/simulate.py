@@ -373,6 +373,9 @@ def faults(
     devices: Annotated[
         int, typer.Option(min=0, max=200, help="Nodes more, with devices that pods need by claims (workload pods only).")
     ] = 0,
+    administrators: Annotated[
+        bool, typer.Option("--administrators", help="Administrators work during the storms: windows, queues, policies, nodes.")
+    ] = False,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Processes; 0: one per core.")] = 0,
     record: Annotated[Path | None, typer.Option(help="With one seed: write the first scheduler's decision log there.")] = None,
     output: OutputOption = Output.TABLE,
@@ -387,7 +390,9 @@ def faults(
         fail("--record needs a single seed (--seeds)", Exit.USAGE)
     if devices and workload != "pods":
         fail(f"--devices needs --workload pods: jobs of workload {workload} have no claims", Exit.USAGE)
-    settings = chaos.Settings(nodes=nodes, jobs=jobs, hours=hours, workload=workload, devices=devices)
+    settings = chaos.Settings(
+        nodes=nodes, jobs=jobs, hours=hours, workload=workload, devices=devices, administrators=administrators
+    )
     begun = time.perf_counter()
     runs = [chaos.run(numbers[0], settings, record)] if len(numbers) == 1 else _run_all(numbers, settings, workers)
     failed = [each for each in runs if each.violations]

@@ -71,11 +71,6 @@ class Administrators:
         }
         self._quotas = {team: self._resources_of(team)[0]["quota"] for team in TEAMS}
 
-    @staticmethod
-    def strike_on(seed: int) -> bool:
-        """Whether a day has any of it: every fourth."""
-        return seed % 4 == 3
-
     def strikes(self) -> list[tuple[str, Strike]]:
         """What they do."""
         found: list[tuple[str, Strike]] = [

@@ -78,7 +78,7 @@ class Outcome(msgspec.Struct):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What to run. faults: whether any happen at all. workload: one of `WORKLOADS`.
 
-    devices: so many nodes more, with devices that jobs of workload `pods` need by claims.
+    devices: so many nodes more, with devices that jobs of workload `pods` need by claims. administrators: whether these work.
     """
 
     nodes: int = 50
@@ -87,6 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     faults: bool = True
     workload: str = "pods"
     devices: int = 0
+    administrators: bool = False
 
 
 WORKLOADS = ("pods", "aijobs")
@@ -158,7 +159,7 @@ class Run:
         self.neighbours = NeighbourStorms(self.world, self.plan_of_neighbours, self.storms.afterwards)
         self.administrators: Administrators | None = None
         self.window_judge: WindowJudge | None = None
-        if Administrators.strike_on(seed):
+        if settings.administrators:
             alone = not self.plan_of_neighbours.any
             self.administrators = Administrators(self.world, seed, self.auditor, self.storms.afterwards, relabels=alone)
             self.window_judge = WindowJudge(self.world, self.auditor, self.schedulers.latest)
@@ -328,4 +329,5 @@ def replay_command(seed: int, settings: Settings) -> str:
         f"fairlead simulate faults --seeds {seed} --nodes {settings.nodes} --jobs {settings.jobs} --hours {settings.hours:g}"
     )
     command += f" --devices {settings.devices}" if settings.devices else ""
+    command += " --administrators" if settings.administrators else ""
     return command if settings.workload == "pods" else f"{command} --workload {settings.workload}"
