@@ -7,7 +7,7 @@ if their queue, or one above it, holds no more than its quota of what they ask f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fairlead.api.names import AI_PROFILE
@@ -52,23 +52,28 @@ def may_stay(state: ClusterState, queue: QueueNode, demand: Charge, takers: Queu
 
     takers: the queue of those who would take it. What comes in their place leaves those above both as they are.
     """
-    asked = [name for name, _ in demand]
-    devices = [name for name in asked if split(name)[0] in state.nodes.gpu_resources]
-    for node in queue.path:
-        more = [(name, amount) for name, amount in demand if node.quota.get(name) and name in (devices or asked)]
-        beside = node not in takers.path
-        if more and all(node.used.get(name, 0) + beside * amount <= node.quota[name] for name, amount in more):
-            return True
-    return False
+    devices = any(split(name)[0] in state.nodes.gpu_resources for name, _ in demand)
+
+    def more(node: QueueNode) -> list[tuple[str, int]]:
+        return [(name, 0 if node in takers.path else amount) for name, amount in demand]
+
+    return any(_holds_within(state, node, more(node), devices=devices) for node in queue.path)
 
 
 def _within(state: ClusterState, node: QueueNode, task: Task, charge: Charge, taken: Taken) -> bool:
     """Whether a queue holds no more than its quota of what a task asks for, without what is preempted already."""
     if not node.quota:
         return False
-    devices = state.nodes.gpu_resources if task.shape.gpus else ()
-    names = [name for name, _ in charge if node.quota.get(name) and (not devices or split(name)[0] in devices)]
-    return bool(names) and all(node.used.get(name, 0) - taken.get((node.name, name), 0) <= node.quota[name] for name in names)
+    less = [(name, -taken.get((node.name, name), 0)) for name, _ in charge]
+    return _holds_within(state, node, less, devices=bool(task.shape.gpus and state.nodes.gpu_resources))
+
+
+def _holds_within(state: ClusterState, node: QueueNode, more: Sequence[tuple[str, int]], *, devices: bool) -> bool:
+    """Whether a queue holds no more than its quota with so much more. devices: only these count."""
+    counts = [(name, amount) for name, amount in more if node.quota.get(name)]
+    if devices:
+        counts = [(name, amount) for name, amount in counts if split(name)[0] in state.nodes.gpu_resources]
+    return bool(counts) and all(node.used.get(name, 0) + amount <= node.quota[name] for name, amount in counts)
 
 
 def stamp(state: ClusterState) -> tuple[object, ...]:
